@@ -1,6 +1,6 @@
 """How the embedded models and the heads of the starter model are trained and evaluated. Not part of the wheel.
 
-Uses the plugin in plugins/specchat-train: `pip install ./plugins/specchat-train`. Tests: `pytest recipes/tests`.
+Uses the plugins that train and that have more heads: `pip install ./plugins/specchat-train ./plugins/specchat-heads`. Tests: `pytest recipes/tests`.
 
 embedded               the stages, from text to the folders of the models
 corpus, snippets       documents and pieces of code; training and validation are separate

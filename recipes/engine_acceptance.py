@@ -20,7 +20,6 @@ from specchat.drafters.eagle.head import EagleHead
 from specchat.drafters.early_exit import EarlyExit
 from specchat.drafters.heads.detect import inspect_head
 from specchat.drafters.heads.load_head import load_head
-from specchat.drafters.medusa import Medusa, MedusaHead
 from specchat.drafters.prompt_lookup import PromptLookup
 from specchat.drafters.suffix_decoding import SuffixDecoding
 from specchat.engine.decode import Step
@@ -30,6 +29,7 @@ from specchat.engine.sampling import Sampler
 from specchat.forward.llama.llama import LlamaModel
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
+from specchat_heads.medusa import Medusa, MedusaHead
 
 HEADS = ("eagle3", "mtp", "medusa", "eagle")
 TEMPERATURES = (0.0, 0.8)

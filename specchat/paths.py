@@ -53,12 +53,18 @@ def read_json_object(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file, and its folder if it is missing; a reader sees the old text or the new one."""
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a file, and its folder if it is missing; a reader sees the old content or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f".{os.getpid()}")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    try:
+        with partial.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def isolated_home() -> Path | None:

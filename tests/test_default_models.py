@@ -69,9 +69,9 @@ def test_drafters_follow_the_target(own_folders):
     assert ["", ()] == drafters("starter") == drafters("org/name")
     assert ["embedded", ("embedded",)] == drafters("embedded")
 
-    ship(own_folders, "eagle3", "medusa", "draft")
+    ship(own_folders, "eagle3", "draft")
 
-    assert ["starter/draft", ("starter/eagle3", "starter/medusa")] == drafters("starter")
+    assert ["starter/draft", ("starter/eagle3",)] == drafters("starter")
     assert ["", ()] == drafters("org/name")
 
 
@@ -82,9 +82,9 @@ def test_named_drafters_are_kept():
 
 
 def test_shipped_heads_are_found_by_name(own_folders):
-    ship(own_folders, "eagle3", "medusa")
+    ship(own_folders, "eagle3")
 
-    assert own_folders / "heads" / "medusa" == find_head("starter/medusa")
+    assert own_folders / "heads" / "eagle3" == find_head("starter/eagle3")
     with pytest.raises(ModelError):
         find_head("starter/gone")
 

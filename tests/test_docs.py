@@ -35,7 +35,7 @@ OPTIONS_OF_OTHERS = {  # of acpx, code-server, vLLM, SGLang, llama.cpp, torchrun
     "--per-request-spec-decode-metrics",
     "--enable-metrics", "--draft-max", "--nnodes", "--rdzv-endpoint", "--cpu", "--front-end",
     "--enable-auto-tool-choice", "--tool-call-parser", "--jinja", "--model-shape", "--filter", "--prompt-tokens",
-    "--drafters", "--budgets", "--threads", "--temperatures", "--columns", "--restart",
+    "--drafters", "--budgets", "--threads", "--temperatures", "--columns", "--restart", "--limit",
 }  # fmt: skip
 
 

@@ -1,17 +1,13 @@
-"""The speed relative to plain decoding is one number in the bar, footers, `/why`, stats and metrics.
+"""The speed relative to plain decoding is one number in the bar, footers, `/why` and stats.
 
-The tests of specchat-serve hold it for programs.
+The tests of specchat-serve hold it for programs, and for metrics.
 """
 
 from __future__ import annotations
 
-import re
-
 from specchat.chat.events import Finished, Routed, StepDone, Totals
 from specchat.chat.turn_summary import explanation, summary_line
 from specchat.host.answer_sums import AnswerTotals
-from specchat.host.metrics import AnswerCounts
-from specchat.host.metrics_page import MetricsPage, answer_metrics
 from specchat.tui.live_stats import LiveStats
 from specchat.tui.status_bar import status_line
 from specchat.tui.turn_widget import answer_footer
@@ -41,14 +37,6 @@ def stats(totals: Totals) -> AnswerTotals:
     return sums
 
 
-def metrics(totals: Totals) -> str:
-    counted = AnswerCounts()
-    drafted = (1,) * totals.draft_tokens
-    counted.on_event(StepDone(drafted, (0,) * len(drafted), (), 0.0, 0.1))
-    counted.on_event(Finished("stop", totals))
-    return MetricsPage(answer_metrics(counted)).render().decode()
-
-
 def texts(totals: Totals) -> dict[str, str]:
     """The places that show it in words. Lines after an answer of `ask`, the line mode and the demo are one function."""
     return {
@@ -64,6 +52,4 @@ def test_every_place_shows_the_same():
             number = "2.4" if place == "/why" else shown
             assert ("×" in text or "x plain" in text) == is_known, (place, shown)
             assert not is_known or f"×{number}" in text or f"{number}x plain" in text, (place, shown)
-        gauge = re.search(r"^specchat:speedup (\S+)", metrics(totals), re.MULTILINE)
         assert (shown if is_known else "") == stats(totals).cells()[5]
-        assert (2.4 if is_known else None) == (float(gauge[1]) if gauge else None)

@@ -23,7 +23,6 @@ from specchat.drafters.heads.detect import inspect_head
 from specchat.drafters.heads.dflash_head import DFlashHead
 from specchat.drafters.heads.draft_head import DraftHead
 from specchat.drafters.heads.load_head import load_head
-from specchat.drafters.medusa import Medusa, MedusaHead
 from specchat.engine.cache_sizes import SCRATCH_ROWS
 from specchat.engine.decode import Generation
 from specchat.engine.drafter import DraftContext, Drafter
@@ -38,7 +37,6 @@ D = TypeVar("D", bound=Drafter)
 _FOLDER = TemporaryDirectory(prefix="specchat-heads-")
 CONFIG = SIZES | {"model_type": "llama", "num_hidden_layers": 1, "rms_norm_eps": 1e-6, "rope_theta": 10000.0}
 CONFIGS: dict[str, dict[str, Any]] = {
-    "eagle": {"architectures": ["LlamaForCausalLM"], "bias": False, "max_position_embeddings": 64},
     "eagle3": {
         "architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 60, "max_position_embeddings": 64,
         "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 2, 3]},
@@ -46,7 +44,6 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "mtp": {"num_hidden_layers": 3, "num_nextn_predict_layers": 1, "max_position_embeddings": 64},
     "mtp latent": {"num_hidden_layers": 3, "num_nextn_predict_layers": 1, "max_position_embeddings": 64}
     | {"model_type": "deepseek_v3", "mtp_hidden_states": "post_norm"},
-    "medusa": {"medusa_num_heads": 3, "medusa_num_layers": 1},
     "assistant": {
         "model_type": "gemma4_assistant", "backbone_hidden_size": 48, "text_config": {
             "model_type": "gemma4_text", "hidden_size": 20, "intermediate_size": 24, "num_hidden_layers": 3,
@@ -76,7 +73,6 @@ SELF_DRAFTERS: dict[str, Callable[[LlamaModel], Drafter]] = {
 
 
 DRAFTERS: dict[type[DraftHead], Callable[[Any, Model, TreeConfig | None], Drafter]] = {
-    MedusaHead: lambda head, target, _growth: Medusa(head, target),
     AssistantHead: lambda head, _target, _growth: Assistant(head),
     DFlashHead: lambda head, target, _growth: DFlashDrafter(head, target),
     EagleHead: EagleDrafter,
@@ -152,10 +148,6 @@ def layer_shapes(at: str, inputs: int = 1) -> dict[str, tuple[int, ...]]:
     }
 
 
-def _eagle() -> dict[str, Tensor]:
-    return random_tensors({"fc": (WIDTH, 2 * WIDTH), **layer_shapes("layers.0")})
-
-
 def _eagle3() -> dict[str, Tensor]:
     norms = {"midlayer.input_layernorm": (WIDTH,), "midlayer.hidden_norm": (WIDTH,), "norm": (WIDTH,)}
     ends = {"fc": (WIDTH, 3 * WIDTH), "lm_head": (60, WIDTH)}
@@ -186,11 +178,6 @@ def _mtp_latent() -> dict[str, Tensor]:
     return kept | random_tensors({f"{at}.{name}": shape for name, shape in sizes.items()})
 
 
-def _medusa() -> dict[str, Tensor]:
-    weights = random_tensors({f"{head}.0.linear": (WIDTH, WIDTH) for head in range(3)})
-    return weights | {f"{head}.0.linear.bias": torch.zeros(WIDTH) for head in range(3)}
-
-
 def _assistant() -> dict[str, Tensor]:
     """For a target with Gemma 4's layers: its full attention has heads of another size."""
     shapes: dict[str, tuple[int, ...]] = {
@@ -215,6 +202,6 @@ def _dflash() -> dict[str, Tensor]:
 
 TENSORS: dict[str, Callable[[], dict[str, Tensor]]] = {
     "assistant": _assistant,
-    "eagle": _eagle, "eagle3": _eagle3, "mtp": _mtp, "mtp latent": _mtp_latent, "medusa": _medusa,
+    "eagle3": _eagle3, "mtp": _mtp, "mtp latent": _mtp_latent,
     "dflash": _dflash,
 }  # fmt: skip

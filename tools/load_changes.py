@@ -28,18 +28,17 @@ import click
 from specchat.chat.events import MAX_SHOWN_ERROR, Event, Speedup, StepDone
 from specchat.chat.request import Request
 from specchat.chat.session import Session
-from specchat.checks.loaded_engine import load_engine_here
-from specchat.cli.completion import complete_drafters
 from specchat.cli.main import INTERRUPTED_EXIT_CODE
 from specchat.cli.notes import print_note
 from specchat.cli.options import profile_options, resolve_profile
-from specchat.cli.verify import PROMPTS, parse_names
 from specchat.errors import InputError, SpecchatError
 from specchat.loading.load_engine import Engine
 from specchat.profile import all_drafters
 from specchat_bench.columns import markdown_table
+from specchat_bench.command_options import PROMPTS, complete_drafters, parse_names
 from specchat_bench.drafters_command import check_output_paths
 from specchat_bench.latency import TimedAnswer, time_answer
+from specchat_bench.loaded_engine import load_engine_here
 from specchat_bench.measure import requests_by_kind
 from tools import burner
 from tools.instrument import run_instrument

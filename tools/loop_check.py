@@ -22,14 +22,14 @@ import click
 from specchat.chat.events import Failed, TextDelta
 from specchat.chat.request import Request
 from specchat.chat.tools import NO_TOOL, SOME_TOOL, Tool, ToolCall, ToolResult
-from specchat.checks.loaded_engine import load_engine_here
-from specchat.checks.lossless_check import SAMPLING_TEMPERATURE, SEED
 from specchat.cli.options import profile_options, resolve_profile
-from specchat.cli.verify import ALL, parse_names
 from specchat.errors import NotLosslessError, error_with_exit_code
 from specchat.loading.load_engine import Engine
 from specchat.profile import DRAFTERS
 from specchat.repl.answer_printer import TemporaryLine
+from specchat_bench.command_options import ALL, parse_names
+from specchat_bench.loaded_engine import load_engine_here
+from specchat_bench.lossless_check import SAMPLING_TEMPERATURE, SEED
 from tools.instrument import run_instrument
 
 LONG_LOOP_TURNS, SHORT_LOOP_TURNS = 20, (2, 5)

@@ -19,11 +19,11 @@ import click
 from specchat.chat.events import REPETITION, Failed, Finished, Totals
 from specchat.chat.request import Request
 from specchat.chat.sum_totals import sum_totals
-from specchat.checks.loaded_engine import load_engine_here
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.errors import error_with_exit_code
 from specchat.loading.load_engine import Engine
 from specchat_bench.columns import markdown_table
+from specchat_bench.loaded_engine import load_engine_here
 from tools.instrument import run_instrument
 
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -21,18 +21,18 @@ from specchat.chat.request import Request
 from specchat.chat.router import TOOL_CALL, TOOL_RESULT
 from specchat.chat.session import Session
 from specchat.chat.tools import NO_TOOL, SOME_TOOL
-from specchat.checks.loaded_engine import load_engine_here
 from specchat.cli.main import INTERRUPTED_EXIT_CODE
 from specchat.cli.notes import print_note
 from specchat.cli.options import profile_options, resolve_profile
-from specchat.cli.verify import parse_names
 from specchat.errors import InputError
 from specchat.loading.load_engine import Engine
 from specchat.profile import all_drafters
 from specchat_bench.columns import as_table, group_samples
 from specchat_bench.combinations import PLAIN, Combination, Grid, Sample
+from specchat_bench.command_options import parse_names
 from specchat_bench.drafters_command import drafters_option, temperatures_option
 from specchat_bench.latency import TimedAnswer, time_answer
+from specchat_bench.loaded_engine import load_engine_here
 from specchat_bench.measure import (
     collect_until_interrupt,
     measure_with_plain,

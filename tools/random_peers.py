@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from specchat.checks.loaded_engine import load_engine_here
 from specchat.cli.notes import print_note
 from specchat.cli.options import profile_options, resolve_profile
 from specchat_bench.compared_engines import PeerBench, as_table
 from specchat_bench.llama_cpp import MISSING_MESSAGE, find_library_folder
+from specchat_bench.loaded_engine import load_engine_here
 from specchat_bench.measure import set_thread_count
 from tools.instrument import run_instrument
 from tools.random_models import RANDOM_WEIGHTS_WARNING, counting_edit_prompts, random_model_folder

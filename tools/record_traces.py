@@ -17,7 +17,6 @@ from statistics import fmean, median
 from time import process_time
 
 from specchat.chat.prompt import build_next_prompt
-from specchat.checks.builtin_prompts import BUILTIN_REQUESTS
 from specchat.drafters.registry import build_drafter
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext, Drafter
@@ -25,6 +24,7 @@ from specchat.engine.sampling import Sampler
 from specchat.engine.tree import ROOT, DraftTree
 from specchat.loading.load_engine import Engine, load_engine
 from specchat.profile import load_profile
+from specchat_bench.builtin_prompts import BUILTIN_REQUESTS
 from tools.replay_chooser import RecordedTree, Trace, write_traces
 
 SEED, MAX_DRAFT_TOKENS, DRAFT_TOKENS = 11, 16, 4

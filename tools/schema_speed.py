@@ -15,17 +15,16 @@ from typing import Any
 import click
 
 from specchat.chat.request import SCHEMA, AnswerFormat, Request
-from specchat.checks.loaded_engine import load_engine_here
-from specchat.cli.completion import complete_drafters
 from specchat.cli.main import INTERRUPTED_EXIT_CODE
 from specchat.cli.notes import print_note
 from specchat.cli.options import profile_options, resolve_profile
-from specchat.cli.verify import ALL, parse_names
 from specchat.profile import all_drafters
 from specchat_bench.columns import as_table, group_samples
 from specchat_bench.combinations import Combination, Grid
+from specchat_bench.command_options import ALL, complete_drafters, parse_names
 from specchat_bench.drafters_command import temperatures_option
 from specchat_bench.latency import TimedAnswer
+from specchat_bench.loaded_engine import load_engine_here
 from specchat_bench.measure import (
     MeasureRequest,
     collect_until_interrupt,

@@ -8,7 +8,8 @@ said into an order, renders the events, and sends a decision for each proposal.
     complete.py          the verb: a gap in a text in, events out; the models are waited for
     edit.py              the verb: files and an instruction in, events out, all files written or none
     edit_events.py       its order, its events, and the one class of an accepted edit
-    edit_ui.py           its events and the review of its hunks, by the callbacks of a front end
+    edit_ui.py           what a front end gives to an edit in the hands of a person, as callbacks
+    edit_renderer.py     its events and the review of its hunks, by these callbacks
     hunk_review.py       decisions about hunks, with their keys, until the accepted text passes the checks
     edit_progress.py     the position of the streamed text in the original, also as a status line
     edit_call.py         the edit of one file as protocols show it: diff, permission, end
@@ -16,17 +17,15 @@ said into an order, renders the events, and sends a decision for each proposal.
     edit_session.py      the conversation that rewrites files, and the profile that it has
     consent.py           what a person decides about a change, and when one must be asked
 
-    chat_state.py        the state of a conversation in a front end, and the result of a command
+    chat_state.py        the state of a conversation in a front end, notices about answers, and the result of a command
     command_registry.py  the table of slash commands, and what each does
     completion.py        what the end of a line that is being typed may become
     chat_settings.py     /model, /system, /temperature and the other keys of a profile that a chat may change
-    summarize.py         /summarize: a question about all of a file
     part_reader.py       files that do not fit the context window: read in parts, which notes replace
     compact.py           /compact: continue in a copy that begins with a summary
     export.py            /export: Markdown and JSON
     model_loading.py     /profile: the models that a change would load, as a question
     inspect_text.py      /inspect: the tokens of an answer by drafter, as text, in the colours of the TUI
-    notices.py           lines after an answer: another drafter, a full context
     code_blocks.py       the code blocks of an answer
     edited_files.py      where the text of an edit comes from and goes
     project_files.py     the files of a project, read without surprises and written once, or by the editor

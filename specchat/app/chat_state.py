@@ -6,7 +6,6 @@ nothing and imports neither prompt_toolkit nor torch.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,9 +13,8 @@ from threading import Event as Flag
 from typing import TYPE_CHECKING
 
 from specchat.app.agent.project_agent import AgentUI, ProjectAgent
-from specchat.app.notices import Notices
 from specchat.app.tool_sources import ToolSources, front_end_sources
-from specchat.chat.events import Event, Failed, Finished, Routed, TextDelta
+from specchat.chat.events import Event, Failed, Finished, Routed, TextDelta, Totals
 from specchat.chat.request import Request
 from specchat.chat.turn_summary import summary_line
 from specchat.context.at_names import THIS_FOLDER, FileAccess
@@ -27,6 +25,9 @@ from specchat.host.client import Conversation
 if TYPE_CHECKING:
     from specchat.app.part_reader import PartReader
     from specchat.app.question import Question
+
+FULL_CONTEXT_SHARE = 0.9
+COMPACT_HINT = "/compact summarizes this conversation and continues in a copy"
 
 
 @dataclass
@@ -44,10 +45,11 @@ class ChatState:
     routed: Routed | None = None
     finished: Finished | None = None
     last_outcome: Finished | Failed | None = None  # how the last answer ended
+    notices: tuple[str, ...] = ()  # lines about the last answer; a question has several answers when tools are used
     agent: ProjectAgent = field(init=False)
     _part_reader: PartReader | None = field(default=None, init=False)  # made for the first request with files
     _answer_parts: list[str] = field(default_factory=list[str], init=False)
-    _notices_by_session: defaultdict[str, Notices] = field(default_factory=lambda: defaultdict(Notices), init=False)
+    _full_sessions: set[str] = field(default_factory=set[str], init=False)  # whose context is nearly full
 
     def __post_init__(self) -> None:
         self.agent = ProjectAgent(self)
@@ -67,7 +69,7 @@ class ChatState:
                 self.last_outcome = event
             case _:
                 pass
-        self._update_notices(event)
+        self.notices = tuple(filter(None, self._notices_about(event)))
 
     def start_answer(self) -> None:
         self.last_outcome, self._answer_parts = None, []
@@ -76,17 +78,23 @@ class ChatState:
     def answer(self) -> str:
         return "".join(self._answer_parts)
 
-    def _update_notices(self, event: Event) -> None:
-        notices, conversation = self._notices_by_session[self.conversation.session_id], self.conversation
-        is_counted = self.has_commands and isinstance(event, Finished)
-        notices.on_event(event, conversation.window_tokens if is_counted else 0)
-        if self.has_commands and is_context_overflow(event) and len(conversation.turns()) > 1:
-            notices.on_context_overflow()
+    def _notices_about(self, event: Event) -> Iterator[str]:
+        if isinstance(event, Finished):
+            yield event.explanation
+            yield self._context_notice(event.totals) if self.has_commands else ""
+        elif self.has_commands and is_context_overflow(event) and len(self.conversation.turns()) > 1:
+            yield COMPACT_HINT
 
-    @property
-    def notices(self) -> tuple[str, ...]:
-        """Lines about the last answer, of which a question has several when the model uses tools."""
-        return self._notices_by_session[self.conversation.session_id].lines
+    def _context_notice(self, totals: Totals) -> str:
+        """The hint, once each time the context fills up."""
+        session, window = self.conversation.session_id, self.conversation.window_tokens
+        tokens = totals.prompt_tokens + totals.completion_tokens
+        was_full = session in self._full_sessions
+        if not window or tokens <= FULL_CONTEXT_SHARE * window:
+            self._full_sessions.discard(session)
+            return ""
+        self._full_sessions.add(session)
+        return "" if was_full else f"the context is {tokens / window:.0%} full; {COMPACT_HINT}"
 
     def ask(self, request: Request, cancelled: Flag) -> Iterator[Event]:
         """The events of one answer; files that do not fit the context window are read in parts before it."""

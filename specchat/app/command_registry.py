@@ -27,7 +27,7 @@ from specchat.app.tool_sources import MCP, ToolSources
 from specchat.chat.events import Routed
 from specchat.chat.request import Request
 from specchat.chat.turn_summary import explanation
-from specchat.context.at_names import check_name, unquoted_name
+from specchat.context.at_names import check_name, resolve_names, unquoted_name
 from specchat.errors import UsageError
 from specchat.history.history_reader import CHAT
 from specchat.host.protocol import request_from_json
@@ -42,6 +42,7 @@ MAX_LISTED_SESSIONS = 20
 MAX_SHOWN_PROMPT = 200  # characters of the prompt of a source, which is sent in the name of the user
 FILE_ARGUMENT_COMMANDS = ("/file ", "/edit ", "/apply ", "/summarize ")  # their first argument is a path
 ALL_VERSIONS = "--all"
+SUMMARY_QUESTION = "Summarize this file."
 AT_NAMES_HELP = 'anywhere in a request attaches the file, @"A NAME" one with spaces; so do @FOLDER/, @*.GLOB and @repo'
 
 
@@ -208,9 +209,18 @@ def _file(chat: ChatState, argument: str) -> CommandResult:
 
 
 def _summarize(chat: ChatState, argument: str) -> CommandResult:
-    from specchat.app.summarize import summarize  # the retrieval of passages imports slowly
-
-    return summarize(chat, argument)
+    """A question about all of a file; `part_reader.py` reads one that does not fit, when the request is sent."""
+    typed = argument.strip().removeprefix("@")
+    if typed.startswith('"') and '"' in typed[1:]:
+        name, _, question = typed[1:].partition('"')
+    else:
+        name, _, question = typed.partition(" ")
+    if not name:
+        raise UsageError("/summarize needs a file, and perhaps a question about it")
+    named, listing = resolve_names([unquoted_name(name)], access=chat.access)
+    if len(named) != 1 or listing.files:
+        raise UsageError("/summarize reads one file; attach a folder with @, which finds the matching passages")
+    return CommandResult(request=Question(question.strip() or SUMMARY_QUESTION, files=(named[0],), has_mentions=False))
 
 
 def _profile(chat: ChatState, name: str) -> CommandResult:

@@ -7,7 +7,6 @@ This module imports no torch.
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Event as Flag
 
@@ -16,13 +15,14 @@ from specchat.app.command_registry import COMMAND_PATTERN, ChatState
 from specchat.app.consent import EditConsent
 from specchat.app.edit import describe_ways, edit, propose_text
 from specchat.app.edit_events import EditOrder
+from specchat.app.edit_renderer import EditRenderer
 from specchat.app.edit_session import EditSession, edit_request
-from specchat.app.edit_ui import EditRenderer, EditUI
+from specchat.app.edit_ui import EditUI
 from specchat.app.edited_files import DiskFile
 from specchat.app.take_back import take_back
 from specchat.edit.answer_check import find_omission
 from specchat.edit.atomic_write import check_writable
-from specchat.edit.edit_plan import Region, parse_line_range
+from specchat.edit.edit_plan import parse_line_range
 from specchat.edit.source_text import make_source, read_source
 from specchat.errors import InputError, NoChangeError, NoUsableEditError, UsageError
 from specchat.host.client import SessionRequest
@@ -36,22 +36,6 @@ NEXT_STEPS = (
 WORD_PATTERN = re.compile(r"""\s*(?:@?"([^"]+)"|@?'([^']+)'|(\S+))""")
 
 
-@dataclass(frozen=True)
-class EditArguments:
-    paths: tuple[Path, ...]
-    instruction: str
-    region: Region | None = None
-    checks: tuple[str, ...] = ()
-    is_together: bool = False
-    is_plan: bool = False
-
-    def __post_init__(self) -> None:
-        if not self.paths or not (self.instruction or self.is_plan):
-            raise UsageError("an edit needs a file and an instruction: /edit PATH... INSTRUCTION")
-        if self.region and len(self.paths) > 1:
-            raise UsageError("-l FIRST-LAST is about one file; name one")
-
-
 def open_edit_session(chat: ChatState, cancelled: Flag) -> EditSession:
     """A session beside this conversation, with its models and its privacy."""
     conversation = chat.conversation
@@ -61,13 +45,9 @@ def open_edit_session(chat: ChatState, cancelled: Flag) -> EditSession:
 
 def edit_files(chat: ChatState, argument: str, ui: EditUI) -> str:
     """`/edit PATH... INSTRUCTION`: edit one file after the other; all are written at the end, or none."""
-    arguments = parse_edit_arguments(argument)
-    files = tuple(map(DiskFile, arguments.paths))
-    order = EditOrder(
-        arguments.instruction, files, arguments.region, arguments.checks, arguments.is_together, next_steps=NEXT_STEPS
-    )
+    order, is_plan = parse_edit_arguments(argument)
     with open_edit_session(chat, ui.cancelled) as session:
-        if arguments.is_plan:
+        if is_plan:
             return "\n".join(f"{name}: {way}" for name, way in describe_ways(order, session))
         return EditRenderer(ui).run(edit(order, session, EditConsent()))
 
@@ -110,8 +90,8 @@ def run_file_command(chat: ChatState, line: str, ui: EditUI) -> str:
     return FILE_COMMAND_RUNNERS[match["name"]](chat, (match["argument"] or "").strip(), ui)
 
 
-def parse_edit_arguments(argument: str) -> EditArguments:
-    """Split into options and paths, with or without an @, and the instruction after them."""
+def parse_edit_arguments(argument: str) -> tuple[EditOrder, bool]:
+    """Split into options and paths, with or without an @, and the instruction; and whether --plan is there."""
     paths, offset = list[Path](), 0
     region, checks, flags = None, list[str](), set[str]()
     while match := WORD_PATTERN.match(argument, offset):
@@ -141,9 +121,11 @@ def parse_edit_arguments(argument: str) -> EditArguments:
         paths.append(path)
         offset = match.end()
     instruction = argument[offset:].strip()
-    return EditArguments(
-        tuple(paths), instruction, region, tuple(checks), "--together" in flags, is_plan="--plan" in flags
-    )
+    if not paths or not (instruction or "--plan" in flags):
+        raise UsageError("an edit needs a file and an instruction: /edit PATH... INSTRUCTION")
+    files = tuple(map(DiskFile, paths))
+    order = EditOrder(instruction, files, region, tuple(checks), "--together" in flags, next_steps=NEXT_STEPS)
+    return order, "--plan" in flags
 
 
 def _block_and_path(chat: ChatState, argument: str) -> tuple[CodeBlock, Path]:

@@ -1,17 +1,19 @@
 """The review of hunks: their decisions, each of which can be undone, and the dialogue that asks for them.
 
-The dialogue shows a hunk and reads a key, as in `git add -p`, until the accepted part passes the checks. Input, output,
-the text editor and the model are callbacks of `ReviewUI`. Knows no screen.
+The dialogue shows a hunk and reads a key, as in `git add -p`, until the accepted part passes the checks. Input, output
+and the text editor are callbacks of `EditUI`. Knows no screen.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 
 from specchat.app.consent import Answer, Decision
 from specchat.app.edit_events import Proposed
-from specchat.edit.contract import EditWarnings
+from specchat.app.edit_ui import EditUI
+from specchat.chat.events import Event
+from specchat.edit.edit_turn import result_of
 from specchat.edit.hunks import Change, Hunk, apply_hunks, diff_hunks, hunk_lines, split_lines
-from specchat.edit.source_text import Source
 from specchat.errors import BrokenEditError, DeclinedError, SpecchatError
 
 REWRITE_CONTEXT_LINES = 2  # around the hunk, for a rewrite
@@ -95,70 +97,81 @@ class Review:
         self.decisions = (*self.decisions[:index], *new_decisions, *self.decisions[index + 1 :])
 
 
-@dataclass(frozen=True)
-class ReviewUI:
-    """Callbacks of the dialogue. `read_key` returns "" at the end of input; the editing ones None for no change."""
+class HunkDialogue:
+    """Goes through the hunks of a proposed text with a person; `on_event` gets the events of answers to comments."""
 
-    read_key: Callable[[str], str]
-    show_hunk: Callable[[str], None]
-    show_message: Callable[[str], None]
-    edit_text: Callable[[str], str | None]
-    rewrite_lines: Callable[[int, int, str], str | None]
+    def __init__(self, proposed: Proposed, ui: EditUI, on_event: Callable[[Event], None]) -> None:
+        self._proposed, self._ui, self._on_event = proposed, ui, on_event
+        self._review = Review(proposed.source.text, _ordered_hunks(proposed))
 
+    def decide(self) -> Decision:
+        """Run until the accepted part passes the checks; DeclinedError when the person quits."""
+        proposed, review = self._proposed, self._review
+        if proposed.warning:
+            self._ui.show_message(f"look closely: {proposed.warning}")
+        while True:
+            self._ask_for_all()
+            try:
+                if review.accepted_hunks and review.text != review.old_text:
+                    proposed.check(review.text)
+                return Decision(Answer.ONCE, review.text, len(review.accepted_hunks), len(review.decisions))
+            except BrokenEditError as broken:
+                self._ui.show_message(f"{broken}\nthe accepted text fails the checks; decide on the last hunk again")
+                review.undo()
 
-def review_hunks(review: Review, ui: ReviewUI, title: str) -> None:
-    """Run until every hunk is decided; DeclinedError when the user quits."""
-    shown = None
-    while (hunk := review.current_hunk) is not None:
-        if hunk is not shown:
-            lines = f"line {hunk.first + 1}" if hunk.end <= hunk.first + 1 else f"lines {hunk.first + 1}-{hunk.end}"
-            heading = f"{title} · hunk {review.index + 1}/{len(review.decisions)} · {lines}"
-            shown_lines = (line.removesuffix("\n") for line in hunk_lines(review.old_lines, hunk))
-            ui.show_hunk("\n".join([heading, *shown_lines, ""]))
-            shown = hunk
-        letter = ui.read_key(HUNK_QUESTION).strip()[:1]
-        if letter in ("", "q"):
-            raise DeclinedError(f"{title}: left as it was")
-        _run_key(letter, review, ui, hunk)
+    def _ask_for_all(self) -> None:
+        review, shown, title = self._review, None, self._proposed.path
+        while (hunk := review.current_hunk) is not None:
+            if hunk is not shown:
+                lines = f"line {hunk.first + 1}" if hunk.end <= hunk.first + 1 else f"lines {hunk.first + 1}-{hunk.end}"
+                heading = f"{title} · hunk {review.index + 1}/{len(review.decisions)} · {lines}"
+                shown_lines = (line.removesuffix("\n") for line in hunk_lines(review.old_lines, hunk))
+                self._ui.show_hunk("\n".join([heading, *shown_lines, ""]))
+                shown = hunk
+            letter = self._ui.read_input(HUNK_QUESTION).strip()[:1]
+            if letter in ("", "q"):
+                raise DeclinedError(f"{title}: left as it was")
+            self._run_key(letter, hunk)
 
+    def _run_key(self, letter: str, hunk: Hunk) -> None:
+        review, show_message = self._review, self._ui.show_message
+        match letter:
+            case "y" | "n":
+                review.decide(is_accepted=letter == "y")
+            case "a" | "d":
+                review.decide_remaining(is_accepted=letter == "a")
+            case "e":
+                text = self._ui.edit_text(
+                    "".join(hunk.new_lines(review.old_lines)), PurePath(self._proposed.path).suffix
+                )
+                if text is not None:
+                    lines = _with_final_newline(review, hunk, text)
+                    review.replace_and_accept(hunk.with_new_lines(review.old_lines, lines))
+            case "s":
+                if not review.split():
+                    show_message("this is a single change; it cannot be split")
+            case "c":
+                self._rewrite_with_comment(hunk)
+            case "u":
+                if not review.undo():
+                    show_message("there is nothing to undo")
+            case _:
+                show_message(KEY_HELP.rstrip("\n"))
 
-def _run_key(letter: str, review: Review, ui: ReviewUI, hunk: Hunk) -> None:
-    match letter:
-        case "y" | "n":
-            review.decide(is_accepted=letter == "y")
-        case "a" | "d":
-            review.decide_remaining(is_accepted=letter == "a")
-        case "e":
-            text = ui.edit_text("".join(hunk.new_lines(review.old_lines)))
-            if text is not None:
-                lines = _with_final_newline(review, hunk, text)
-                review.replace_and_accept(hunk.with_new_lines(review.old_lines, lines))
-        case "s":
-            if not review.split():
-                ui.show_message("this is a single change; it cannot be split")
-        case "c":
-            _rewrite_with_comment(review, ui, hunk)
-        case "u":
-            if not review.undo():
-                ui.show_message("there is nothing to undo")
-        case _:
-            ui.show_message(KEY_HELP.rstrip("\n"))
-
-
-def _rewrite_with_comment(review: Review, ui: ReviewUI, hunk: Hunk) -> None:
-    """Have the lines around the hunk rewritten, without those of other hunks."""
-    comment = ui.read_key("what should be different? ").strip()
-    free_first, free_end = review.untouched_range()
-    first, end = max(free_first, hunk.first - REWRITE_CONTEXT_LINES), min(free_end, hunk.end + REWRITE_CONTEXT_LINES)
-    if not comment or first == end:
-        return
-    try:
-        text = ui.rewrite_lines(first, end, comment)
-    except SpecchatError as error:
-        ui.show_message(str(error))
-        return
-    if text is not None:
-        review.replace_current(Hunk((Change(first, tuple(review.old_lines[first:end]), tuple(split_lines(text))),)))
+    def _rewrite_with_comment(self, hunk: Hunk) -> None:
+        """Have the lines around the hunk rewritten, without those of other hunks."""
+        review, comment = self._review, self._ui.read_input("what should be different? ").strip()
+        free_first, free_end = review.untouched_range()
+        first = max(free_first, hunk.first - REWRITE_CONTEXT_LINES)
+        end = min(free_end, hunk.end + REWRITE_CONTEXT_LINES)
+        if not comment or first == end:
+            return
+        try:
+            text = result_of(self._proposed.rewrite(first, end, comment), self._on_event)
+        except SpecchatError as error:
+            self._ui.show_message(str(error))
+        else:
+            review.replace_current(Hunk((Change(first, tuple(review.old_lines[first:end]), tuple(split_lines(text))),)))
 
 
 def _with_final_newline(review: Review, hunk: Hunk, text: str) -> list[str]:
@@ -170,28 +183,11 @@ def _with_final_newline(review: Review, hunk: Hunk, text: str) -> list[str]:
     return lines
 
 
-def decide_hunks(proposed: Proposed, ui: ReviewUI) -> Decision:
-    """Go through the hunks with a person; DeclinedError when they quit."""
-    source, warnings = proposed.source, proposed.result.warnings
-    review = Review(source.text, _ordered_hunks(source, proposed.new, warnings))
-    if warnings.summary:
-        ui.show_message(f"look closely: {warnings.summary}")
-    while True:
-        review_hunks(review, ui, source.name)
-        try:
-            if review.accepted_hunks and review.text != source.text:
-                proposed.check(review.text)
-            return Decision(Answer.ONCE, review.text, len(review.accepted_hunks), len(review.decisions))
-        except BrokenEditError as broken:
-            ui.show_message(f"{broken}\nthe accepted text fails the checks; decide on the last hunk again")
-            review.undo()
-
-
-def _ordered_hunks(source: Source, text: str, edit_warnings: EditWarnings) -> list[Hunk]:
+def _ordered_hunks(proposed: Proposed) -> list[Hunk]:
     """Hunks with changes that nothing asks for first, then the others in file order."""
-    deviating = [each.line - 1 for each in edit_warnings.deviations]
+    deviating = [each.line - 1 for each in proposed.result.warnings.deviations]
 
     def deviates(hunk: Hunk) -> bool:
         return any(change.first <= line < change.end for change in hunk.changes for line in deviating)
 
-    return sorted(diff_hunks(source.text, text), key=lambda hunk: not deviates(hunk))
+    return sorted(diff_hunks(proposed.source.text, proposed.new), key=lambda hunk: not deviates(hunk))

@@ -10,12 +10,8 @@ HEADINGS = {CHAT: "chats", ASK: "questions of `specchat ask`"}
 def session_details(model: str, folder: str, turn_count: int, separator: str) -> str:
     """`SmolLM2 · ~/work · 3 questions`, without what is unknown."""
     count = f"{turn_count} question{'' if turn_count == 1 else 's'}"
-    return separator.join(filter(None, [model_label(model), short_folder(folder), count]))
-
-
-def model_label(model: str) -> str:
-    """The name of a model without the folders of a path or the owner on a hub."""
-    return PurePath(model).name
+    name = PurePath(model).name  # without the folders of a path or the owner on a hub
+    return separator.join(filter(None, [name, short_folder(folder), count]))
 
 
 def short_folder(folder: str) -> str:

@@ -7,15 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from specchat.app.agent.agent_loop import CallFinished, CallStarted
-from specchat.app.agent.call_lines import call_kind
 from specchat.app.consent import PlannedChange
+from specchat.chat.tools import ToolCall
 from specchat.host.protocol import JsonObject
 
 ANSWER_CHUNK, THOUGHT_CHUNK, USER_CHUNK = "agent_message_chunk", "agent_thought_chunk", "user_message_chunk"
 IN_PROGRESS, COMPLETED, FAILED = "in_progress", "completed", "failed"  # states of a tool call
+
+CallKind = Literal["read", "search", "edit", "execute", "other"]
+KINDS: dict[str, CallKind] = {
+    "read": "read", "list": "search", "search": "search", "edit": "edit", "write": "edit", "run": "execute",
+}  # fmt: skip
 
 PathOf = Callable[[str], Path]  # of the name of a file in a project
 
@@ -57,6 +62,10 @@ def diff_content(path: str, old: str | None, new: str) -> JsonObject:
 
 def planned_diff(change: PlannedChange, path_of: PathOf) -> JsonObject:
     return diff_content(str(path_of(change.path)), change.old, change.new)
+
+
+def call_kind(call: ToolCall) -> CallKind:
+    return KINDS.get(call.name, "other")
 
 
 def call_update(event: CallStarted | CallFinished, path_of: PathOf) -> JsonObject:

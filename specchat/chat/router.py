@@ -30,7 +30,7 @@ class KindDefaults:
 
 COPYING_DRAFTERS = ("lookup", "suffix")
 MODEL_DRAFTERS = (
-    "eagle3", "mtp", "eagle", "assistant", "dflash", "draft", "medusa", "exit",
+    "eagle3", "mtp", "assistant", "dflash", "draft", "exit",
 )  # fmt: skip
 COPYING_FIRST = (*COPYING_DRAFTERS, *MODEL_DRAFTERS, "plain")
 MODELS_FIRST = (*MODEL_DRAFTERS, *COPYING_DRAFTERS, "plain")
@@ -119,7 +119,7 @@ def check_available(variant: str, available: frozenset[str]) -> None:
 
 
 def _fault_text(variant: str, available: frozenset[str]) -> str:
-    """Why this drafter cannot run: "needs a Medusa head trained for this target; available are auto, plain"."""
+    """Why this drafter cannot run: "needs an EAGLE-3 head trained for this target; available are auto, plain"."""
     drafters = all_drafters()
     needs = drafters[variant].needs if variant in drafters else ""
     fault = f"needs {needs}" if needs else "cannot run with the loaded models"

@@ -1,11 +1,7 @@
-"""Does it work here: decoding that is lossless, a machine in order, a head that fits. Nothing is timed.
+"""Is this machine in order? Nothing is timed but the bandwidth of main memory.
 
-lossless_check                  `specchat verify`: equal text, equal distributions
-verify_report                   its report as text
-builtin_prompts, prompt_files, tokenized_prompts      what is asked, also by plugins/specchat-bench
-loaded_engine                   the engine of such a command, in its process
-health_checks                   the checks of `specchat doctor`
-head_report                     what `specchat models inspect` says
+health_checks   the checks of `specchat doctor`
+prompt_files    prompts in files, for the plugins that measure and train
 
-What measures speed is the plugin specchat-bench; the instruments of developers are in tools/, in a clone.
+What compares texts and measures speed is the plugin specchat-bench; the instruments of developers are in tools/.
 """

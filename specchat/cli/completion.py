@@ -1,4 +1,4 @@
-"""Completion in bash, zsh and fish, and what is offered for a profile, a conversation, a model or a drafter.
+"""Completion in bash, zsh and fish, and what is offered for a profile, a conversation or a model.
 
 `specchat completion SHELL` prints the lines for a shell.
 
@@ -16,7 +16,6 @@ from click.shell_completion import CompletionItem, get_completion_class
 SHELLS = ("bash", "zsh", "fish")
 COMPLETION_VARIABLE = "_SPECCHAT_COMPLETE"  # set by the shell when it wants a word completed
 PATH_STARTS = ("/", ".", "~")
-LIST_SEPARATOR = ","
 
 
 @click.command()
@@ -63,7 +62,7 @@ def complete_sessions(_context: click.Context, _param: click.Parameter, incomple
 
 def complete_models(context: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The models on this disk by the names that `--target` takes, and files."""
-    from specchat.hub.other_programs import models_on_disk
+    from specchat.hub.local_models import models_on_disk
     from specchat.profile.keys import EMBEDDED
 
     return _names_or_files(context, param, incomplete, [EMBEDDED, *(model.id for model in models_on_disk())])
@@ -75,14 +74,6 @@ def complete_catalog(_context: click.Context, _param: click.Parameter, incomplet
     from specchat.profile.keys import STARTER
 
     return _starting_with(incomplete, [STARTER, *catalog()])
-
-
-def complete_drafters(_context: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The last name of a list with commas."""
-    from specchat.profile import all_drafters
-
-    before, comma, last = incomplete.rpartition(LIST_SEPARATOR)
-    return [CompletionItem(f"{before}{comma}{name}") for name in ("all", *all_drafters()) if name.startswith(last)]
 
 
 def complete_commands(context: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:

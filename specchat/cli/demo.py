@@ -12,7 +12,7 @@ from specchat.chat.request import Attachment, Request
 from specchat.cli.notes import print_note
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.cli.question_options import command_chat
-from specchat.cli.session_options import open_conversation
+from specchat.cli.session_options import conversation_opener
 from specchat.cli.starter_offer import offer_starter
 from specchat.profile import AGENT_OFF
 from specchat.profile.keys import EMBEDDED, STARTER
@@ -72,7 +72,7 @@ def demo(context: click.Context, question: str | None, **options: Any) -> int:
         for variant, description in VARIANTS.items():
             print_note(f"\n{variant}: {description}")
             # A private conversation for each answer: it must not copy the other one, nor an earlier answer.
-            with open_conversation(context.obj, {**options, "is_private": True}) as conversation:
+            with conversation_opener(context.obj, {**options, "is_private": True})() as conversation:
                 turn = replace(request, variant=variant, seed=1, temperature=0.0, max_tokens=MAX_ANSWER_TOKENS)
                 with interruptible() as stopped:
                     answers.append(print_answer(command_chat(conversation, AGENT_OFF, ()), turn, stopped))

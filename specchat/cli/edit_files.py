@@ -12,14 +12,14 @@ from typing import Any
 
 from specchat.app.consent import Decision
 from specchat.app.edit_events import AcceptedEdit, EditEvent, Proposed, Rejected, Rewriting, Unchanged, Writing, Written
-from specchat.app.edit_ui import EditRenderer
+from specchat.app.edit_renderer import EditRenderer
 from specchat.chat.events import Event
 from specchat.cli.edit_commit import commit_files, has_other_changes
 from specchat.cli.edit_report import failure_report, file_report
 from specchat.edit.source_text import Source, source_diff
 from specchat.errors import CancelledError, NoUsableEditError, SpecchatError
 from specchat.repl.interrupt import InterruptFlag
-from specchat.repl.terminal_edit_ui import terminal_edit_ui
+from specchat.repl.terminal_ui import terminal_edit_ui
 
 
 @dataclass

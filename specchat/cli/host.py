@@ -6,23 +6,13 @@ import click
 
 from specchat.host.client import HostConnection, connect
 from specchat.host.host_lock import stop_host
-from specchat.host.spawn import metrics_port_path, runtime_folder
+from specchat.host.spawn import runtime_folder
+from specchat.process_memory import resident_bytes
 
-METRICS_LINE = "metrics: http://127.0.0.1:{}/metrics"
 
-
-@click.group(invoke_without_command=True)
-@click.option(
-    "--metrics", "port", type=click.IntRange(0, 65535), metavar="PORT",
-    help="Serve metrics for Prometheus on this port of this machine; 0: stop serving them.",
-)  # fmt: skip
-@click.pass_context
-def host(context: click.Context, port: int | None) -> None:
+@click.group()
+def host() -> None:
     """Show, start or stop the engine process: one for all front ends, started by the first of them."""
-    if port is not None:
-        _serve_metrics(port)
-    elif context.invoked_subcommand is None:
-        raise click.exceptions.NoArgsIsHelpError(context)
 
 
 @host.command()
@@ -56,25 +46,13 @@ def stop() -> None:
         print(f"stopped (process {stopped.process_id})")
 
 
-def _serve_metrics(port: int) -> None:
-    """Set the metrics port of the engine process, which is started for a port, but not to close one."""
-    if connection := connect("specchat host", starts_host=port > 0):
-        with closing(connection):
-            connection.call("metrics_port", {"port": port})
-    else:
-        metrics_port_path().unlink(missing_ok=True)
-    print(METRICS_LINE.format(port) if port else "metrics are no longer served")
-
-
 def _print_status(connection: HostConnection) -> None:
     stats = connection.call("stats", {})
     memory = ", ".join(f"{name} {size / 2**20:.0f} MiB" for name, size in stats["memory_bytes"].items())
     host_info, models = connection.host_info, memory or "no model loaded"
     print(f"process {host_info['pid']}, version {host_info['version']}, {stats['state']}, {models}")
-    if resident_bytes := stats.get("resident_bytes"):
-        print(f"resident {resident_bytes / 2**20:.0f} MiB, with Python and torch")
+    if resident := resident_bytes(host_info["pid"]):
+        print(f"resident {resident / 2**20:.0f} MiB, with Python and torch")
     print(f"{stats['sessions']} sessions, {stats['live_turns']} running answers, history {host_info['history_path']}")
-    if port := stats.get("metrics_port"):
-        print(METRICS_LINE.format(port))
     if stats["warning"]:
         print(stats["warning"])

@@ -16,7 +16,6 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from io import TextIOWrapper
 
 import click
@@ -55,7 +54,7 @@ COMMANDS = {
     ),
     "host": LazyCommand("specchat.cli.host:host", "Show, start or stop the engine process."),
     "config": LazyCommand("specchat.cli.config:config", "Show the settings and where they come from; trust a project."),
-    "models": LazyCommand("specchat.cli.models:models", "List, recommend, download and inspect models and heads."),
+    "models": LazyCommand("specchat.cli.models:models", "List, recommend, download and remove models and heads."),
     "vram": LazyCommand("specchat.cli.vram:vram", "Show the memory that a model takes, and whether it fits."),
     "doctor": LazyCommand("specchat.cli.doctor:doctor", "Check that everything works here."),
     "setup": LazyCommand(
@@ -65,7 +64,6 @@ COMMANDS = {
     "inspect": LazyCommand("specchat.cli.inspect:inspect", "Show which drafter proposed each token of an answer."),
     "sessions": LazyCommand("specchat.cli.sessions:sessions", "List conversations, and export them."),
     "stats": LazyCommand("specchat.cli.stats:stats", "Show what each drafter brought in your conversations."),
-    "verify": LazyCommand("specchat.cli.verify:verify", "Check that drafting does not change the text here."),
     "completion": LazyCommand(
         "specchat.cli.completion:completion",
         "Complete commands, profiles, conversations and models in bash, zsh, fish.",
@@ -221,21 +219,12 @@ def _usage_line(error: click.ClickException) -> str:
     """What is wrong with the words of a command, in one line, and where the right ones are listed."""
     message = error.format_message()
     if isinstance(error, click.NoSuchOption):
-        similar = _similar_options(error)
-        message = f"no such option {error.option_name!r}." + (
-            f" Did you mean {' or '.join(similar)}?" if similar else ""
-        )
+        similar = f" Did you mean {error.possibilities[0]}?" if error.possibilities else ""  # the nearest
+        message = f"no such option {error.option_name!r}.{similar}"
     context = error.ctx if isinstance(error, click.UsageError) else None
     return (
         f"{message.removesuffix('.')} ('{context.command_path} --help' shows what can be given)" if context else message
     )
-
-
-def _similar_options(error: click.NoSuchOption) -> list[str]:
-    """The options of similar names, without the dashes that all have in common."""
-    params = error.ctx.command.params if error.ctx else []
-    names = {name.lstrip("-"): name for param in params for name in param.opts if isinstance(param, click.Option)}
-    return [names[name] for name in get_close_matches(error.option_name.lstrip("-"), names, cutoff=0.65)]
 
 
 def print_error(message: str) -> None:

@@ -1,4 +1,4 @@
-"""`specchat models`: lists, recommends, downloads, inspects and removes models and heads."""
+"""`specchat models`: lists, recommends, downloads and removes models and heads."""
 
 from collections.abc import Mapping
 
@@ -16,13 +16,10 @@ class ModelsGroup(LazyGroup):
             "specchat.cli.models_recommend:recommend_command", "The best pair for the free memory."
         ),
         "pull": LazyCommand("specchat.cli.pull:pull", "Download a model, or resume a download."),
-        "inspect": LazyCommand(
-            "specchat.cli.models_inspect:inspect", "What a head or draft is, and whether it fits a target."
-        ),
         "remove": LazyCommand("specchat.cli.remove:remove", "Delete a model from the hub cache."),
     }
 
 
 @click.group(cls=ModelsGroup)
 def models() -> None:
-    """Choose, download and inspect models and heads."""
+    """Choose and download models and heads."""

@@ -22,7 +22,7 @@ from specchat.hub.machine import (
 )
 from specchat.hub.pair_text import describe_device, describe_pair, profile_text, pull_command
 from specchat.hub.recommend import DEFAULT_CONTEXT_TOKENS, PURPOSES, PairRequirements, recommend_for_device
-from specchat.profile.save_profile import save_profile
+from specchat.profile.profile_files import save_profile
 
 if TYPE_CHECKING:
     from specchat.hub.recommend import ModelPair

@@ -119,13 +119,6 @@ def _with_typed(stored: Mapping[str, Any], options: Mapping[str, Any]) -> Settin
     return settings
 
 
-def open_conversation(
-    conversation_factory: ConversationFactory | None, options: dict[str, Any], kind: str = CHAT
-) -> AbstractContextManager[Conversation]:
-    """A new conversation with the host, or one from the factory that replaces the host in tests."""
-    return conversation_opener(conversation_factory, options, kind)()
-
-
 def conversation_opener(
     conversation_factory: ConversationFactory | None, options: dict[str, Any], kind: str = CHAT
 ) -> Callable[[], AbstractContextManager[Conversation]]:

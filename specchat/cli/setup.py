@@ -22,7 +22,7 @@ from specchat.hub.pair_text import describe_device, describe_pair, profile_text,
 from specchat.hub.recommend import DEFAULT_CONTEXT_TOKENS, PURPOSES, ModelPair, PairRequirements, recommend_for_device
 from specchat.paths import configuration_folder, starter_file
 from specchat.profile import DEFAULT_PROFILE
-from specchat.profile.save_profile import save_profile
+from specchat.profile.profile_files import save_profile
 
 CONTEXT_CHOICES = {"4k": 4096, "8k": DEFAULT_CONTEXT_TOKENS, "16k": 16384, "32k": 32768}
 QUIT_ANSWER = "q"

@@ -54,8 +54,8 @@ def list_folder(folder: Path, pattern: Sequence[str] = ("**",)) -> FileListing:
     except OSError as error:
         raise InputError(f"{folder}: cannot be read: {error.strerror}") from error
     unreadable = list[str]()
-    tracked = _git_files(folder)
-    walked = [] if tracked else list(_walk_files(folder, unreadable))
+    tracked = git_files(folder)
+    walked = [] if tracked else list(walk_files(folder, unreadable))
     names = [name for name in sorted(tracked or walked) if matches_glob(name.split("/"), pattern)]
     listing = _list_regular_files([folder / name for name in names[:MAX_FILES]])
     is_truncated = max(len(names), len(walked)) > MAX_FILES
@@ -94,7 +94,7 @@ def find_repository(folder: Path) -> Path | None:
     return next((each for each in (start, *start.parents) if os.access(each / ".git", os.F_OK)), None)
 
 
-def _git_files(folder: Path) -> list[str]:
+def git_files(folder: Path) -> list[str]:
     """Names below the folder that git does not ignore; none when git is missing, fails, or ignores them all."""
     try:
         listed = run_git(folder, "ls-files", "-co", "--exclude-standard", "-z")
@@ -104,16 +104,20 @@ def _git_files(folder: Path) -> list[str]:
     return [os.fsdecode(name) for name in listed.stdout.split(b"\0") if name]
 
 
-def _walk_files(folder: Path, unreadable: list[str]) -> Iterator[str]:
-    """Names below the folder that are neither hidden nor generated; adds folders without access to `unreadable`."""
+def walk_files(folder: Path, unreadable: list[str]) -> Iterator[str]:
+    """Names below the folder that are neither hidden nor generated; adds folders without access to `unreadable`.
+
+    It ends after more than MAX_FILES.
+    """
     count = 0
     for parent, folders, files in os.walk(
         folder, onerror=lambda error: unreadable.append(display_name(Path(error.filename)))
     ):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in GENERATED_FOLDERS)
         relative = Path(parent).relative_to(folder)
-        yield from (str(relative / name) for name in sorted(files) if not name.startswith("."))
-        count += len(files)
+        names = [str(relative / name) for name in sorted(files) if not name.startswith(".")]
+        yield from names
+        count += len(names)
         if count > MAX_FILES:
             return
 

@@ -7,8 +7,7 @@ realign.py           copies a file that is being rewritten, and finds its place 
 draft_model.py       a small model with the target's tokens
 retokenize.py        a small model with another tokenizer
 early_exit.py        the first layers of the target itself
-candidate_tree.py    a tree of the candidates of several heads, each for one position ahead
-medusa.py            Medusa: format, head and drafter
+candidate_tree.py    a tree of candidates, whose logits come position by position
 assistant.py         Gemma 4's assistants, which read the keys and values of the target: format, head and drafter
 head_drafter.py      the base of EAGLE, MTP and DFlash: hidden states of the target, and a KV cache of the head
 eagle/               EAGLE and MTP, with their head, formats and tree

@@ -7,11 +7,10 @@ from enum import StrEnum
 
 from specchat.edit.answer_blocks import FENCE_LINE, ChosenText
 from specchat.edit.asked_changes import DEFINITION_ADDITION, DEFINITION_REMOVAL, NAMING, OTHER_WORDS
-from specchat.edit.excerpt import lines_outside_definitions, replace_definitions
 from specchat.edit.source_text import Source
 from specchat.edit.syntax_check import PARSERS, global_names, newly_undefined_names, parses
 from specchat.errors import NoChangeError, NoUsableEditError
-from specchat.syntax import PLAIN_TEXT, definitions, syntax_diagnostics
+from specchat.syntax import PLAIN_TEXT, Definition, definitions, syntax_diagnostics
 
 REFUSAL = re.compile(r"\A\s*(I'm sorry|I am sorry|Sorry,|I cannot|I can't|I can’t|As an AI|I'm unable)", re.IGNORECASE)
 PREAMBLE = re.compile(
@@ -42,6 +41,7 @@ MIN_KEPT_WORD_FRACTION = 0.4  # in order, of the shorter of two texts: a new ver
 MAX_ADDED_WORDS = 4  # to a text that has too few words to compare, or as many as it has
 MAX_LOST_LINE_FRACTION = 0.4
 EXCERPT_CHARS = 80
+DATA_KINDS = ("key", "section", "table", "rule")  # parts of data and prose, whose names are no identity
 
 
 class AnswerProblem(StrEnum):
@@ -93,7 +93,7 @@ def check_chosen_text(
     if not (problem or chosen.is_patched):
         is_excerpt = not is_excerpt_meant and _is_excerpt(source, chosen, instruction)
         is_piece = (is_excerpt or _lacks_used_names(source, text)) and _is_elsewhere(source.text, text)
-        spliced = replace_definitions(source, text) if is_piece and not is_removal else None
+        spliced = _replace_definitions(source, text) if is_piece and not is_removal else None
         text, problem = spliced or text, AnswerProblem.EXCERPT if is_excerpt and spliced is None else None
     if problem or (problem := None if chosen.is_patched else _find_talk(source, text, instruction)):
         excerpt = _problem_excerpt(source, text, problem)
@@ -124,7 +124,7 @@ def _is_excerpt(source: Source, chosen: ChosenText, instruction: str) -> bool:
     A function may become much shorter: then only the lines outside of functions and classes count.
     """
     if chosen.talk and is_much_shorter(source.text, chosen.text):
-        outside = [lines_outside_definitions(text, source.language) for text in (source.text, chosen.text)]
+        outside = [_lines_outside_definitions(text, source.language) for text in (source.text, chosen.text)]
         if _lost_definitions(source, chosen.text) or is_much_shorter(*outside):
             return True
     return bool(missing_definitions(source, chosen.text, instruction))
@@ -260,3 +260,52 @@ def _min_indent_below(text: str) -> int:
     """The smallest indentation of the lines after the first one, -1 without such lines."""
     lines = [line for line in text.split("\n")[1:] if line.strip()]
     return min((len(line) - len(line.lstrip()) for line in lines), default=-1)
+
+
+# An answer with only some functions and classes of a file: they take the place of the old ones
+
+
+def _replace_definitions(source: Source, text: str) -> str | None:
+    """The file with the definitions of an excerpt in place of its own.
+
+    None unless the excerpt has nothing but new versions of functions and classes that the file has once, between
+    lines that the file has, too.
+    """
+    language = source.language
+    new, old = _outer_definitions(text, language), _outer_definitions(source.text, language)
+    names = [each.name for each in old]
+    if language == PLAIN_TEXT or not new or any(names.count(each.name) != 1 for each in new):
+        return None
+    if len({each.name for each in new}) < len(new) or not _has_only_known_lines_between(source.text, text, new):
+        return None
+    places, lines, new_lines = {each.name: each for each in old}, source.text.split("\n"), text.split("\n")
+    for definition in sorted(new, key=lambda each: places[each.name].first_line, reverse=True):
+        place = places[definition.name]
+        lines[place.first_line - 1 : place.last_line] = new_lines[definition.first_line - 1 : definition.last_line]
+    spliced = "\n".join(lines)
+    return None if _nested_names(source.text, language) - _nested_names(spliced, language) else spliced
+
+
+def _lines_outside_definitions(text: str, language: str) -> str:
+    """The lines of a text that belong to no function and no class; all lines of data and prose."""
+    inside = {
+        number for each in _outer_definitions(text, language) for number in range(each.first_line, each.last_line + 1)
+    }
+    return "\n".join(line for number, line in enumerate(text.split("\n"), 1) if number not in inside)
+
+
+def _outer_definitions(text: str, language: str) -> list[Definition]:
+    found = definitions(text, language)
+    return [] if any(each.kind in DATA_KINDS for each in found) else [each for each in found if not each.container]
+
+
+def _nested_names(text: str, language: str) -> set[str]:
+    """The names of methods and inner functions: a class that lacks some of them is an excerpt itself."""
+    return {each.qualified_name for each in definitions(text, language) if each.container}
+
+
+def _has_only_known_lines_between(old: str, text: str, found: list[Definition]) -> bool:
+    known = {line.strip() for line in old.split("\n")}
+    inside = {number for each in found for number in range(each.first_line, each.last_line + 1)}
+    lines = enumerate(text.split("\n"), 1)
+    return all(not line.strip() or line.strip() in known for number, line in lines if number not in inside)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import PurePath
 
@@ -18,9 +18,11 @@ HUNK_HEADER = re.compile(r"@@(?: -(?P<line>\d+)(?:,(?P<count>\d+))? \+\d+(?:,\d+
 FILE_HEADER = re.compile(r"(?:---|\+\+\+) (?P<name>\S[^\t\n]*)")
 DIFF_NOISE = re.compile(r"(?:diff --git|index [0-9a-f]|new file mode|old mode|new mode|similarity index)")
 NO_NEWLINE = "\\ No newline"
-SEARCH = re.compile(r"<{5,9} ?(?:SEARCH|ORIGINAL)\b.*")
-DIVIDER = re.compile(r"={5,9}\s*")
-REPLACE = re.compile(r">{5,9} ?(?:REPLACE|UPDATED)\b.*")
+SEARCH, DIVIDER, REPLACE = r"<{5,9} ?(?:SEARCH|ORIGINAL)\b.*", r"={5,9}[^\S\n]*", r">{5,9} ?(?:REPLACE|UPDATED)\b.*"
+MARKER = re.compile(rf"^(?:{SEARCH}|{DIVIDER}|{REPLACE})$", re.MULTILINE)
+SEARCH_BLOCK = re.compile(
+    rf"^{SEARCH}\n(?P<old>(?:.*\n)*?){DIVIDER}\n(?P<new>(?:.*\n)*?){REPLACE}(?:\n|\Z)", re.MULTILINE
+)
 
 
 class PatchError(Exception):
@@ -52,14 +54,13 @@ def is_diff(text: str) -> bool:
 
 def has_search_blocks(text: str) -> bool:
     """Whether a text has a complete search/replace block."""
-    kinds = [kind for line in text.split("\n") if (kind := _marker_kind(line))]
-    return any(kinds[place : place + 3] == ["search", "divider", "replace"] for place in range(len(kinds)))
+    return bool(SEARCH_BLOCK.search(text))
 
 
 def starts_changes(text: str) -> bool:
     """Whether a text that is not complete yet begins as a diff or as a search/replace block."""
     first = text.lstrip("\n").partition("\n")[0]
-    return bool(HUNK_HEADER.fullmatch(first) or _is_before_hunks(first) or SEARCH.fullmatch(first))
+    return bool(HUNK_HEADER.fullmatch(first) or _is_before_hunks(first) or re.fullmatch(SEARCH, first))
 
 
 def apply_diff(old: str, name: str, diff: str) -> str:
@@ -70,85 +71,64 @@ def apply_diff(old: str, name: str, diff: str) -> str:
     names = {named for named in _changed_files(diff) if named != DEV_NULL}
     if others := [named for named in names if not _is_same_file(named, name)]:
         raise PatchError(f"it also changes {min(others)[2:] if min(others)[:2] in ('a/', 'b/') else min(others)}")
-    lines, done, offset = _lines(old), 0, 0
-    for change in _hunks(diff):
-        first = _place_of_hunk(lines, change, done, offset)
-        _replace_lines(lines, first, change)
-        done = first + len(change.new)
-        offset += len(change.new) - len(change.old)
-    return _join(old, lines)
+    return _apply(old, list(_hunks(diff)))
 
 
 def apply_search_blocks(old: str, answer: str) -> str:
-    """The new text; PatchError unless the lines of every search stand in exactly one place.
+    """The new text; PatchError unless the lines of every search stand in exactly one place."""
+    return _apply(old, list(search_blocks(answer)))
 
-    That is a place of the old text; if there is none for one of the blocks, they apply one after the other, so that a
-    later one may search what an earlier one wrote.
+
+def _apply(old: str, changes: Sequence[TextChange]) -> str:
+    """The new text. The changes are about the old one; if there is no place for one of them, each is about what those
+    before it have made, so that a later one may search what an earlier one wrote.
     """
-    changes = list(search_blocks(answer))
-    lines = _lines(old)
-    if any(not change.old for change in changes) and any(lines):
-        raise PatchError("a search is empty, and the file is not")
+    lines = [line.removesuffix("\n") for line in split_lines(old)]
     try:
-        places = sorted(((_only_place(lines, change), change) for change in changes), key=lambda each: each[0])
+        places = sorted(((_place(lines, change), change) for change in changes), key=lambda each: each[0])
         if any(second[0] < first[0] + len(first[1].old) for first, second in pairwise(places)):
-            raise PatchError("two search/replace blocks overlap")
+            raise PatchError("two changes overlap")
     except PatchError:
         for change in changes:
-            _replace_lines(lines, _only_place(lines, change), change)
+            place = _place(lines, replace(change, line=0))
+            lines[place : place + len(change.old)] = change.new
     else:
         for place, change in reversed(places):
-            _replace_lines(lines, place, change)
-    return _join(old, lines)
+            lines[place : place + len(change.old)] = change.new
+    end = "\n" if old.endswith("\n") or not old else ""
+    return "\n".join(lines) + (end if lines else "")
 
 
-def _only_place(lines: Sequence[str], change: TextChange, first: int = 0) -> int:
-    """The only line, from 0, at `first` or below, where the old lines of a change stand."""
-    places = [place for place in _places(lines, change.old) if place >= first]
+def _place(lines: Sequence[str], change: TextChange) -> int:
+    """The line, from 0, where the old lines of a change stand: the one that it names, or the only one."""
+    stands_at = lambda place: tuple(lines[place : place + len(change.old)]) == change.old
+    if change.line and change.line <= len(lines) + 1 and stands_at(change.line - 1):
+        return change.line - 1
+    if not change.old and any(lines):
+        raise PatchError("a search is empty, and the file is not")
+    places = (
+        [place for place, line in enumerate(lines) if line == change.old[0] and stands_at(place)] if change.old else [0]
+    )
     if len(places) != 1:
         where = f"in {len(places)} places" if places else "nowhere"
         raise PatchError(f"the file has {change.excerpt!r} and what follows {where}")
     return places[0]
 
 
-def _replace_lines(lines: list[str], place: int, change: TextChange) -> None:
-    lines[place : place + len(change.old)] = change.new
-
-
 def search_blocks(answer: str) -> Iterator[TextChange]:
     """Every search/replace block of an answer; PatchError for one that is not complete."""
-    parts: list[list[str]] = []
-    for line in answer.split("\n"):
-        kind = _marker_kind(line)
-        if kind == "search" and not parts:
-            parts = [[]]
-        elif kind == "divider" and len(parts) == 1:
-            parts.append([])
-        elif kind == "replace" and len(parts) == 2:
-            yield TextChange(tuple(parts[0]), tuple(parts[1]))
-            parts = []
-        elif kind and parts:  # a heading of the file can look like a divider, and then the block has two meanings
-            break
-        elif parts:
-            parts[-1].append(line)
-    if parts:
-        raise PatchError("a search/replace block is not complete, or has two dividers")
+    for block in SEARCH_BLOCK.finditer(answer):
+        if MARKER.search(block["old"]) or MARKER.search(block["new"]):  # a heading of the file can look like a divider
+            raise PatchError("a search/replace block is not complete, or has two dividers")
+        old, new = (tuple(block[side].split("\n")[:-1]) for side in ("old", "new"))
+        yield TextChange(old, new)
+    if re.search(rf"^{SEARCH}$", without_search_blocks(answer), re.MULTILINE):
+        raise PatchError("a search/replace block is not complete")
 
 
 def without_search_blocks(answer: str) -> str:
     """What an answer says beside its search/replace blocks, their file names and their fences."""
-    outside, is_inside = list[str](), False
-    for line in answer.split("\n"):
-        kind = _marker_kind(line)
-        is_inside = kind == "search" or (is_inside and kind != "replace")
-        if not is_inside and not kind:
-            outside.append(line)
-    return "\n".join(outside)
-
-
-def _marker_kind(line: str) -> str:
-    kinds = {"search": SEARCH, "divider": DIVIDER, "replace": REPLACE}
-    return next((kind for kind, pattern in kinds.items() if pattern.fullmatch(line)), "")
+    return SEARCH_BLOCK.sub("", answer)
 
 
 def _is_before_hunks(line: str) -> bool:
@@ -198,29 +178,3 @@ def _starts_file(lines: Sequence[str], number: int) -> bool:
     following = lines[number + 1] if number + 1 < len(lines) else ""
     is_header = lines[number].startswith("--- ") and following.startswith("+++ ")
     return is_header or bool(DIFF_NOISE.match(lines[number]))
-
-
-def _place_of_hunk(lines: Sequence[str], change: TextChange, done: int, offset: int) -> int:
-    """The line, from 0, where a hunk applies."""
-    expected = change.line - 1 + offset
-    is_possible = bool(change.line) and done <= expected <= len(lines)
-    if is_possible and tuple(lines[expected : expected + len(change.old)]) == change.old:
-        return expected
-    return _only_place(lines, change, done)
-
-
-def _places(lines: Sequence[str], wanted: Sequence[str]) -> list[int]:
-    """Every line, from 0, at which these lines begin; no lines stand in an empty text only."""
-    if not wanted:
-        return [] if any(lines) else [0]
-    starts = (place for place, line in enumerate(lines) if line == wanted[0])
-    return [place for place in starts if tuple(lines[place : place + len(wanted)]) == tuple(wanted)]
-
-
-def _lines(text: str) -> list[str]:
-    return [line.removesuffix("\n") for line in split_lines(text)]
-
-
-def _join(old: str, lines: Sequence[str]) -> str:
-    end = "\n" if old.endswith("\n") or not old else ""
-    return "\n".join(lines) + (end if lines else "")

@@ -5,8 +5,6 @@ git the files of the folder itself. Everything else at the top level (caches, in
 link. Links alone are not enough: a linked script imports its neighbours from the original folder.
 """
 
-import contextlib
-import os
 import shlex
 import shutil
 import subprocess
@@ -14,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from specchat.context.file_listing import find_repository, git_files
 from specchat.errors import BrokenEditError, UsageError
-from specchat.git_command import run_git
 
 FILE_PLACEHOLDER = "{}"
 MAX_DIAGNOSTIC_CHARS = 2000  # they become part of the next prompt
@@ -35,7 +33,7 @@ def run_checks(commands: Sequence[str], path: Path, candidates: Mapping[Path, by
     """Run each command; `{}` stands for the file at `path`. BrokenEditError when one fails."""
     if not commands:
         return
-    root = project_root(path)
+    root = find_repository(path.parent) or path.parent
     with TemporaryDirectory(prefix="specchat-check-") as folder:
         copy_root = Path(folder) / root.name
         new = {file.relative_to(root): raw for file, raw in candidates.items() if file.is_relative_to(root)}
@@ -44,11 +42,6 @@ def run_checks(commands: Sequence[str], path: Path, candidates: Mapping[Path, by
             (copy_root / name).write_bytes(raw)
         for command in commands:
             _run_check(command, copy_root, path.relative_to(root))
-
-
-def project_root(path: Path) -> Path:
-    """The nearest parent folder with `.git`, else the folder of the file."""
-    return next((folder for folder in path.parents if (folder / ".git").exists()), path.parent)
 
 
 def copy_project(root: Path, copy_root: Path, extra_files: Sequence[Path]) -> None:
@@ -71,13 +64,9 @@ def copy_project(root: Path, copy_root: Path, extra_files: Sequence[Path]) -> No
 
 
 def _files_to_copy(root: Path) -> list[Path]:
-    if (root / ".git").exists():
-        with contextlib.suppress(OSError, subprocess.SubprocessError):
-            listed = run_git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-            listed.check_returncode()
-            names = [Path(os.fsdecode(name)) for name in listed.stdout.split(b"\0") if name]
-            return [name for name in dict.fromkeys(names) if _is_file_or_link(root / name)]
-    return [each.relative_to(root) for each in root.iterdir() if _is_file_or_link(each)]
+    tracked = [Path(name) for name in dict.fromkeys(git_files(root))] if (root / ".git").exists() else []
+    names = tracked or [each.relative_to(root) for each in root.iterdir()]
+    return [name for name in names if _is_file_or_link(root / name)]
 
 
 def _is_file_or_link(path: Path) -> bool:

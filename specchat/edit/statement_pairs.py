@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from functools import cached_property
 
 from specchat.syntax.statements import Statement
 
@@ -28,7 +27,6 @@ class StatementPairs:
 
     old: Sequence[Statement]
     new: Sequence[Statement]
-    may_move: bool  # into something new
     became: dict[int, int] = field(default_factory=dict[int, int])  # changed or not
     changed: set[int] = field(default_factory=set[int])  # of the new ones, those that are no copies
 
@@ -37,7 +35,7 @@ class StatementPairs:
         cls, old: Sequence[Statement], new: Sequence[Statement], *, is_addition: bool, may_move: bool
     ) -> StatementPairs:
         """The pairs; what is added replaces nothing, so a changed version keeps all words then."""
-        pairs = cls(old, new, may_move)
+        pairs = cls(old, new)
         pairs._pair_equal()
         pairs._pair_named()
         if not may_move:
@@ -47,8 +45,8 @@ class StatementPairs:
 
     @property
     def gone(self) -> list[int]:
-        """The old statements that became nothing, and that stand in nothing new."""
-        return [index for index in self._free_old if not (self.may_move and self._is_inside_new(index))]
+        """The old statements that became nothing."""
+        return [index for index in range(len(self.old)) if index not in self.became]
 
     @property
     def added(self) -> list[int]:
@@ -65,10 +63,6 @@ class StatementPairs:
         words = Counter(self.old[index].words)
         return (words & added).total() >= MIN_ABSORBED_FRACTION * words.total()
 
-    @property
-    def _free_old(self) -> list[int]:
-        return [index for index in range(len(self.old)) if index not in self.became]
-
     def _pair(self, old: int, new: int, *, is_changed: bool) -> None:
         self.became[old] = new
         if is_changed:
@@ -83,7 +77,7 @@ class StatementPairs:
         places: dict[tuple[tuple[str, ...], bool], list[int]] = {}
         for index in reversed(self.added):
             places.setdefault(new[index], []).append(index)
-        for index in self._free_old:
+        for index in self.gone:
             if places.get(old[index]):
                 self._pair_same(index, places[old[index]].pop())
 
@@ -105,7 +99,7 @@ class StatementPairs:
             for index in reversed(self.added):
                 if (name := self.new[index].name) and (is_same_owner or not self.new[index].is_inner):
                     places.setdefault((name, _path(self.new, index, is_same_owner)), []).append(index)
-            for index in self._free_old:
+            for index in self.gone:
                 key = (self.old[index].name, _path(self.old, index, is_same_owner))
                 if key[0] and places.get(key) and (is_same_owner or not self.old[index].is_inner):
                     self._pair(index, places[key].pop(), is_changed=True)
@@ -113,7 +107,7 @@ class StatementPairs:
     def _pair_in_place(self, *, is_addition: bool) -> None:
         """Pair statements between the same neighbours that are alike."""
         old, new = self.old, self.new
-        for index in self._free_old:
+        for index in self.gone:
             before = max((self.became[each] for each in range(index) if each in self.became), default=-1)
             after = min((self.became[each] for each in range(index, len(old)) if each in self.became), default=len(new))
             between = [each for each in self.added if before < each < after or before > after][:MAX_NEIGHBOURS]
@@ -123,26 +117,6 @@ class StatementPairs:
                 continue
             if not is_addition or _names(old[index]) <= _names(new[best]):
                 self._pair(index, best, is_changed=True)
-
-    def _is_inside_new(self, index: int) -> bool:
-        """Whether something new contains this statement as it was: a function into which it was moved."""
-        phrase = _phrase(self.old[index])
-        wanted = sum(_phrase(self.old[each]) == phrase for each in self._free_old)
-        return self._new_phrases.count(phrase) - self._replaced_phrases.count(phrase) >= wanted
-
-    @cached_property
-    def _new_phrases(self) -> str:
-        """The words of what is new or changed."""
-        return "\n".join(_phrase(self.new[each]) for each in (*self.added, *self.changed))
-
-    @cached_property
-    def _replaced_phrases(self) -> str:
-        """What the changed statements said before."""
-        return "\n".join(_phrase(self.old[old]) for old, new in self.became.items() if new in self.changed)
-
-
-def _phrase(statement: Statement) -> str:
-    return f" {'  '.join(statement.words)} "
 
 
 def _owners(side: Sequence[Statement], index: int) -> Iterator[int]:

@@ -12,8 +12,6 @@ other: what it overwrites is stored, and its own number undoes it. Undoing an ed
 """
 
 import json
-import os
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -25,6 +23,7 @@ from typing import Any
 from specchat.edit.atomic_write import Replacement, read_content, remove_temporaries, write_files
 from specchat.errors import FileChangedError, NoChangeError, SpecchatError, UsageError
 from specchat.host.spawn import file_lock, history_path
+from specchat.paths import write_atomically
 
 MAX_EDITS = 200
 MAX_STORED_BYTES = 128 * 2**20
@@ -129,12 +128,12 @@ class UndoStore:
             return None
         name = content_hash(content)
         if not (self._blobs_folder / name).exists():
-            _write_atomically(self._blobs_folder / name, content)
+            write_atomically(self._blobs_folder / name, content)
         return name
 
     def write(self, edit: StoredEdit) -> None:
         record = json.dumps(asdict(edit), ensure_ascii=False).encode()
-        _write_atomically(self._records_folder / f"{edit.number}.json", record)
+        write_atomically(self._records_folder / f"{edit.number}.json", record)
 
     def _evict_oldest(self, edits: Sequence[StoredEdit]) -> None:
         """Remove the oldest edits above the limits of number and size; the newest one always stays."""
@@ -170,7 +169,7 @@ def save_candidate(name: str, content: bytes) -> Path:
     folder = history_path().parent / "edits" / "candidates"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / f"{content_hash(content)[:8]}-{Path(name).name}"
-    _write_atomically(path, content)
+    write_atomically(path, content)
     others = [each for each in folder.iterdir() if each != path]  # the clock may have been set back: keep this one
     for old in sorted(others, key=lambda each: each.stat().st_mtime_ns)[: 1 - MAX_CANDIDATES]:
         old.unlink(missing_ok=True)
@@ -200,19 +199,6 @@ def _read_record(path: Path) -> StoredEdit | None:
         return StoredEdit(files=files, **record)
     except (OSError, ValueError, TypeError, KeyError):
         return None
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def apply_edit(

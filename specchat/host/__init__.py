@@ -29,7 +29,4 @@ allocator.py            gives free memory back to the system when it is quiet
 engine_interface.py     what the host expects of an engine
 event_batches.py        the events of an answer, merged and added up
 answer_sums.py          what each drafter brought, summed over the stored answers
-metrics.py              counts what has happened
-metrics_page.py         renders the counts as an OpenMetrics page
-metrics_server.py       serves that page over HTTP
 """

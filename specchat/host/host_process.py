@@ -25,7 +25,6 @@ from specchat.host.spawn import (
     find_host,
     history_path,
     history_place_warning,
-    metrics_port_path,
     runtime_folder,
 )
 from specchat.log_file import MAX_LOG_BYTES, log_to_stderr
@@ -62,8 +61,7 @@ def _run_and_listen(loader: EngineLoader, timeouts: HostTimeouts, ready_fd: int 
         history = HistoryWriter(history_path(), fallback_path=fallback_history_path())
         history.warning = history.warning or history_place_warning(history.path)
         listener, identity = listen(folder), HostIdentity(__version__, configuration_hash())
-        server = Server(listener, identity, loader, history, timeouts, metrics_port_path())
-        server.rpc_handler.metrics_server.restore_port()
+        server = Server(listener, identity, loader, history, timeouts)
         _report_ready(ready_fd)
         try:
             server.run()

@@ -16,8 +16,6 @@ from specchat.history.history_reader import StoredAnswer, Thread
 from specchat.host.answer_delivery import OpenSession
 from specchat.host.connection import ClientConnection
 from specchat.host.environment import variable_digests
-from specchat.host.metrics import resident_bytes
-from specchat.host.metrics_server import MetricsServer
 from specchat.host.open_sessions import OpenSessions, short_name
 from specchat.host.protocol import (
     INTERNAL_ERROR,
@@ -57,7 +55,6 @@ class RpcHandler:
 
     identity: HostIdentity
     sessions: OpenSessions
-    metrics_server: MetricsServer
     clients: set[ClientConnection] = field(default_factory=set)
     started_at: float = field(default_factory=time.monotonic)
     is_closing: bool = False
@@ -249,13 +246,11 @@ def stats(handler: RpcHandler, _client: ClientConnection, _params: JsonObject) -
     return {
         "state": sessions.queue.models.state,
         "memory_bytes": sessions.queue.models.engines.memory_bytes,
-        "resident_bytes": resident_bytes(),
         "sessions": len(sessions.by_id),
         "live_turns": sessions.delivery.turn_count,
         "clients": sorted(client.client_name for client in handler.clients),
         "uptime_seconds": time.monotonic() - handler.started_at,
         "warning": sessions.history.warning,
-        "metrics_port": handler.metrics_server.port,
     }
 
 
@@ -291,13 +286,6 @@ def inspect(handler: RpcHandler, _client: ClientConnection, params: JsonObject) 
     return {"turn": ids[index], "turn_index": index, "steps": b64encode(packed).decode("ascii")}
 
 
-def metrics_port(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
-    """Serve the metrics page on `port`, or stop serving it for 0. Returns the port."""
-    if "port" in params:
-        handler.metrics_server.set_port(int(params["port"]))
-    return {"port": handler.metrics_server.port}
-
-
 def unload(handler: RpcHandler, _client: ClientConnection, _params: JsonObject) -> JsonObject:
     """Unload the models; the next turn loads them again."""
     handler.sessions.queue.models.unload()
@@ -315,7 +303,7 @@ METHODS: dict[str, Callable[[RpcHandler, ClientConnection, JsonObject], JsonObje
     for method in (
         ask, complete, hello, open_session, session_info, set_settings, list_variants, cancel, rewind,
         select_version, store_session, fork, list_sessions, rename, delete, restore, recover_answer, explain_routing,
-        stats, waiting_reason, inspect, metrics_port, models_state, unload, shutdown,
+        stats, waiting_reason, inspect, models_state, unload, shutdown,
     )
 }  # fmt: skip
 

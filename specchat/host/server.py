@@ -10,7 +10,6 @@ import socket
 import time
 from collections import deque
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Thread
 from types import FrameType
 
@@ -20,8 +19,6 @@ from specchat.host.connection import ClientConnection
 from specchat.host.door import Door
 from specchat.host.engine_loader import EngineLoader
 from specchat.host.methods import HostIdentity, RpcHandler
-from specchat.host.metrics import AnswerCounts, resident_bytes
-from specchat.host.metrics_server import MetricsServer
 from specchat.host.open_sessions import OpenSessions
 from specchat.host.protocol import RpcRequest, decode_requests
 from specchat.host.queue import TurnQueue
@@ -77,36 +74,18 @@ class Server:
 
     def __init__(
         self, listener: Listener, identity: HostIdentity, loader: EngineLoader, history: HistoryWriter,
-        timeouts: HostTimeouts, port_file: Path,
+        timeouts: HostTimeouts,
     ) -> None:  # fmt: skip
         self.timeouts = timeouts
-        self.answer_counts = AnswerCounts()
         self.inbox = EventInbox()
         self._engine_thread = Thread(target=self._run_engine, name="engine", daemon=True)
         self._engine_started_at = 0.0
         self.queue = TurnQueue(loader, self.inbox.put)
         self.sessions = OpenSessions(history, self.queue)
-        self.rpc_handler = RpcHandler(identity, self.sessions, MetricsServer(self.metrics_page, port_file))
+        self.rpc_handler = RpcHandler(identity, self.sessions)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self.inbox.wake_receiver, selectors.EVENT_READ)
         self._door = Door(listener, self._selector, self._serve_client)
-
-    def metrics_page(self) -> bytes:
-        """The current metrics page. Thread-safe."""
-        from prometheus_client.core import InfoMetricFamily
-
-        from specchat.host.metrics_page import MetricsPage, answer_metrics, engine_gauges, gauge
-
-        live, waiting, models = self.sessions.delivery.turn_count, self.queue.waiting_count, self.queue.models
-        page = MetricsPage([
-            *answer_metrics(self.answer_counts),
-            *engine_gauges(max(0, live - waiting), waiting, models.state, models.engines.memory_bytes),
-            gauge("specchat:sessions", "Sessions in memory.", len(self.sessions.by_id)),
-            gauge("specchat:clients", "Connected clients.", len(self.rpc_handler.clients)),
-            gauge("process_resident_memory_bytes", "Resident memory.", resident_bytes()),
-            InfoMetricFamily("specchat:host", "The version.", {"version": self.rpc_handler.identity.version}),
-        ])  # fmt: skip
-        return page.render()
 
     def run(self) -> None:
         """Serve until the exit. Sends the last events for up to drain_seconds, and writes the history."""
@@ -152,7 +131,6 @@ class Server:
         self._door.close_late_clients()
         now = time.monotonic()
         for turn_event in self.inbox.take_all():
-            self._count(turn_event)
             self.sessions.delivery.on_event(turn_event, now)
         self.sessions.delivery.tick(now)
         self._restart_dead_engine(now)
@@ -164,12 +142,6 @@ class Server:
             and now - self.sessions.delivery.last_used_at > self.timeouts.idle_unload_seconds
         ):
             self.queue.models.unload()
-
-    def _count(self, turn_event: TurnEvent) -> None:
-        try:
-            self.answer_counts.on_event(turn_event.event)
-        except Exception:  # the edge: a number that cannot be counted must not end the host
-            log.exception("metrics")
 
     def _serve_client(self, sock: socket.socket) -> None:
         client = ClientConnection(sock)

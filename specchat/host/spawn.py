@@ -131,11 +131,6 @@ def fallback_history_path() -> Path:
     return runtime_folder() / "history.db"
 
 
-def metrics_port_path() -> Path:
-    """The file with the last metrics port, for the next host."""
-    return runtime_folder() / "metrics.port"
-
-
 def configuration_hash() -> str:
     """A hash of the user's configuration, the plugins and the source code. Client and host must agree on it."""
     folder = configuration_folder().absolute()

@@ -4,12 +4,10 @@ catalog.toml, catalog_sizes.json, catalog   the models that specchat knows, with
 architecture            a model as a list of matrices and KV layers
 config_architecture     config.json → KV layers and dimensions
 safetensors_headers     headers of safetensors and GGUF files → Architecture
-local_models            the embedded models, folders and the hub's cache
+local_models            the embedded models, folders, the hub's cache, Ollama and LM Studio
 runnable_models         those on this disk that fit the free memory
-other_programs          the models of Ollama and LM Studio, and GGUF files in the hub's cache
 machine, gpu_bandwidth  GPUs, main memory, CPU features, bandwidth
 memory_plan, memory_notes   bytes of weights, KV cache and workspace; what is special about a model
-pairing                 warnings about a draft model for a target model
 recommend, pair_text    the best pair for a device; its two lines and its profile
 find_models             where a model or head is; a hub id is downloaded
 needed_files            which files of a hub id are needed, and their hashes

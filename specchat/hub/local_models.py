@@ -1,12 +1,13 @@
-"""Models on this disk: the embedded ones, the starter, folders, GGUF files, and the hub's cache.
+"""Models on this disk: the embedded ones, the starter, folders, GGUF files, the hub's cache, Ollama and LM Studio.
 
-Reads names and configs only. Uses no network and imports neither torch nor huggingface_hub, so it is fast.
+Reads names and headers only. Uses no network and imports neither torch nor huggingface_hub, so it is fast.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,11 +19,13 @@ from specchat.hub.safetensors_headers import has_weights, read_architecture
 from specchat.paths import hub_cache_folder, hub_snapshot, starter_file, starter_folder
 from specchat.profile.keys import STARTER
 from specchat.weights.gguf.gguf_file import read_gguf, shard_paths
-from specchat.weights.gguf.gguf_sources import OLLAMA_PREFIX, gguf_models, local_gguf
+from specchat.weights.gguf.gguf_sources import OLLAMA_PREFIX, gguf_models, local_gguf, ollama_manifests
 from specchat.weights.load_options import EMBEDDED
 
-EMBEDDED_ROLES = ("target", "draft", "eagle3", "mtp", "medusa", "eagle")
+EMBEDDED_ROLES = ("target", "draft", "eagle3", "mtp")
 CACHE_FOLDER_PREFIX = "models--"
+LM_STUDIO_FOLDERS = ("~/.lmstudio/models", "~/.cache/lm-studio/models")
+LM_STUDIO_POINTER = "~/.lmstudio-home-pointer"  # a file with the path of its folder, where the user moved it
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ def cached_folder(source: str) -> Path | None:
 
 
 def local_models() -> Iterator[LocalModel]:
-    """The embedded models, the starter, and those in the hub's cache; its GGUF files are in `other_programs`."""
+    """The embedded models, the starter, and those in the hub's cache; without GGUF files."""
     yield from (
         LocalModel(f"embedded/{role}", EMBEDDED / role) for role in EMBEDDED_ROLES if (EMBEDDED / role).is_dir()
     )
@@ -100,6 +103,44 @@ def local_models() -> Iterator[LocalModel]:
         snapshot = cached_folder(name)
         if snapshot and (any(snapshot.glob("*.safetensors")) or not gguf_models(snapshot)):
             yield LocalModel(name, snapshot)
+
+
+def models_on_disk() -> Iterator[LocalModel]:
+    """All models of this disk that `--target` takes by these names, and heads."""
+    yield from local_models()
+    yield from models_of_other_programs()
+
+
+def models_of_other_programs() -> Iterator[LocalModel]:
+    """Every model of Ollama and LM Studio, and every GGUF file in the hub's cache; named as `--target` expects it."""
+    for manifest in ollama_manifests():
+        yield LocalModel(f"{OLLAMA_PREFIX}{manifest.name}", manifest.path)
+    for folder in _lm_studio_folders():
+        yield from _models_below(folder.glob("*/*"))
+    yield from _gguf_files(hub_cache_folder().glob("models--*/snapshots/*"))
+
+
+def _lm_studio_folders() -> list[Path]:
+    """The folders with models, each as publisher/model."""
+    folders = [Path(each).expanduser() for each in LM_STUDIO_FOLDERS]
+    try:
+        home = Path(LM_STUDIO_POINTER).expanduser().read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        home = ""
+    candidates = [*folders, Path(home, "models")] if home else folders
+    return list(dict.fromkeys(folder.resolve() for folder in candidates if folder.is_dir()))
+
+
+def _models_below(folders: Iterable[Path]) -> Iterator[LocalModel]:
+    for folder in sorted(each for each in folders if each.is_dir()):
+        if (folder / "config.json").is_file():
+            yield LocalModel(str(folder), folder)
+        yield from _gguf_files([folder])
+
+
+def _gguf_files(folders: Iterable[Path]) -> Iterator[LocalModel]:
+    for folder in sorted(each for each in folders if each.is_dir()):
+        yield from (LocalModel(os.fspath(path), path) for path in gguf_models(folder))
 
 
 def locate_model(source: str) -> LocatedModel:

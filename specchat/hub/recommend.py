@@ -31,7 +31,6 @@ from specchat.hub.memory_plan import (
     usable_gpu_bytes,
     weight_bytes,
 )
-from specchat.hub.pairing import MAX_DRAFT_SHARE
 from specchat.plugins.discovery import find_extensions
 
 PURPOSES = ("chat", "code", "edit")
@@ -53,6 +52,7 @@ CPU_BANDWIDTH_SHARE = 0.6
 GPU_BANDWIDTH_SHARES = {"bf16": 0.85, "int8": 0.35, "nf4-double": 0.6}
 # A GPU without graphs: 75 to 95 kernels for a layer, and three for each expert of a token, launched one by one.
 LAYER_LAUNCH_SECONDS, EXPERT_LAUNCH_SECONDS = 0.8e-3, 0.03e-3
+MAX_DRAFT_SHARE = 0.20  # of the target's parameters, for a draft model: four draft tokens of more cost most of a pass
 ROW_COST = 0.1  # of a plain pass, for each draft token that it verifies, as the chooser assumes before it measures
 DEFAULT_CONTEXT_TOKENS = 8192  # exactly one bucket of the KV cache
 SHORT_CONTEXT_TOKENS = 4096

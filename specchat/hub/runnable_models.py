@@ -1,4 +1,4 @@
-"""The models on this disk that can answer here, for the menu of a front end.
+"""The models on this disk, and whether each can answer here, for the menu of a front end.
 
 Reads headers only. Separate from `local_models`, because it also asks what memory is free.
 """
@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from specchat.hub.local_models import EMBEDDED_ROLES, LocalDetails, LocalModel, LocatedModel
+from specchat.hub.local_models import EMBEDDED_ROLES, LocalDetails, LocalModel, LocatedModel, models_on_disk
 from specchat.hub.machine import Device, detect_machine
 from specchat.hub.memory_plan import fitting_format
-from specchat.hub.other_programs import models_on_disk
 from specchat.hub.recommend import format_gib
 from specchat.profile.keys import EMBEDDED, Models
 from specchat.profile.shipped_drafters import with_shipped_drafters
@@ -21,15 +20,6 @@ from specchat.weights.context_window import trained_context_window
 FITTING_TOKENS = 8192  # the context with which a model must fit
 STORED_FORMAT = "bf16"
 EMBEDDED_HEADS = [role for role in EMBEDDED_ROLES if role not in ("target", "draft")]
-
-
-@dataclass(frozen=True)
-class RunnableModel:
-    """A model as `models.target` names it. `weights` is the format with which it fits, "" for that of the profile."""
-
-    name: str
-    description: str
-    weights: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,12 +76,3 @@ def _choice(listed: ListedModel) -> LocalChoice:
 def context_tokens(located: LocatedModel) -> int | None:
     """How many tokens a model on this disk was trained to read; None when its files do not say."""
     return trained_context_window(str(located.folder))
-
-
-def runnable_models() -> Iterator[RunnableModel]:
-    """Every whole model that fits the memory that is free now, in the most precise format."""
-    for choice in local_choices():
-        if choice.fits:
-            weights = f"with {choice.weights} weights" if choice.weights else ""
-            described = ", ".join(filter(None, [choice.size or "size unknown", choice.quantization, weights]))
-            yield RunnableModel(choice.name, described, choice.weights)

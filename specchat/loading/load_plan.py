@@ -28,7 +28,7 @@ from specchat.weights.gguf.gguf_sources import local_gguf
 from specchat.weights.load_options import EMBEDDED, STORED_DTYPE, LoadOptions, resolve_dtype
 
 Fetch = Callable[[str, str], Path]  # source and role → the folder of a model
-EMBEDDED_HEADS = ("embedded/eagle3", "embedded/mtp", "embedded/medusa", "embedded/eagle")
+EMBEDDED_HEADS = ("embedded/eagle3", "embedded/mtp")
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from specchat.errors import UsageError
 
 PLUGIN_BY_VARIANT: Mapping[str, str] = dict.fromkeys(
-    ("recycling", "lookahead", "hydra", "peagle", "dflash2", "dspark"), "heads"
+    ("recycling", "lookahead", "eagle", "medusa", "hydra", "peagle", "dflash2", "dspark"), "heads"
 )
 OWN_PLUGINS: Mapping[str, str] = {  # by command
     **{name: name for name in ("train", "fleet", "bench", "mcp", "web", "serve")},
     **dict.fromkeys(("acp", "lsp", "editors"), "editors"),
+    "verify": "bench",
 }
 
 

@@ -4,13 +4,12 @@
     drafter_names.py      the names of all drafters
     validation.py         check tables against dataclasses, merge sources, keep the origin of each value
     toml_lines.py         TOML files, and the line of each key
-    profile_files.py      profiles by name, what they extend, the user file
+    profile_files.py      profiles by name, what they extend, the user file; writes one that a command made
     project_file.py       .specchat.toml, and whether it is trusted
     environment_keys.py   SPECCHAT_<TABLE>_<KEY>
     model_advice.py       what suits the target: the sampling that its authors advise, and model_advice.toml
     shipped_drafters.py   the default target, and the drafters that are part of specchat for a target
     settings.py           the settings of a conversation: one value from all of these sources
-    save_profile.py       writes a profile that a command made
     screen_file.py        `screen.toml` beside them: where it is, and its switches
     json_schema.py        the JSON schema of a profile, for editors
 

@@ -43,14 +43,6 @@ DRAFTERS: Mapping[str, DrafterInfo] = {
         "the first layers of the model itself (early exit)", "a target that was trained to exit early",
         builder="specchat.drafters.early_exit:build",
     ),
-    "medusa": DrafterInfo(
-        "one extra head for each position ahead", "a Medusa head trained for this target",
-        builder="specchat.drafters.medusa:build",
-    ),
-    "eagle": DrafterInfo(
-        "a head that continues the last hidden states", "an EAGLE head trained for this target",
-        builder="specchat.drafters.eagle.eagle_drafter:build_eagle",
-    ),
     "eagle3": DrafterInfo(
         "a head that reads the hidden states of three layers", "an EAGLE-3 head trained for this target",
         builder="specchat.drafters.eagle.eagle_drafter:build_eagle3",

@@ -13,12 +13,13 @@ A user's profile hides a shipped one of the same name and may still extend it.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
-from specchat.errors import ProfileError
+from specchat.errors import InputError, ProfileError
 from specchat.paths import configuration_folder
 from specchat.profile.keys import DrafterOrder, McpServer, Profile, RouteRule, options_source
 from specchat.profile.model_advice import model_sources
@@ -28,6 +29,7 @@ from specchat.profile.validation import MergedSettings, SettingsSource, did_you_
 
 MAX_EXTENDS_DEPTH = 8
 PROFILE_ONLY_KEYS = ("name", "description", "extends")
+PROFILE_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")  # of one that a command writes
 PACKAGE = Path(__file__).parents[1]
 DEFAULT_PROFILE, EDIT_PROFILE = "chat", "edit"  # of questions, and of edits
 
@@ -84,6 +86,27 @@ def read_settings_file(path: Path, content: bytes) -> TomlFile:
         if key in file.tables:
             raise ProfileError(f"{file.location_of((key,))}: {key!r} belongs in a profile, not in {path.name}")
     return file
+
+
+def save_profile(name: str, text: str, *, overwrites: bool = False) -> Path:
+    """Write a profile that a command made among those of the user. ProfileError when it is not valid, or exists."""
+    if not PROFILE_NAME.fullmatch(name) or name.endswith(".toml"):
+        raise ProfileError(f"{name!r}: not a name of letters, digits, dots and dashes")
+    path = configuration_folder() / "profiles" / f"{name}.toml"
+    if path.exists() and not overwrites:
+        raise ProfileError(f"{path} already exists; choose another name, remove it, or use --force if there is one")
+    partial = path.with_name(f"{name}.{os.getpid()}.toml")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(text, encoding="utf-8")
+        try:
+            load_profile(str(partial))
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
+    return path
 
 
 def profile_names() -> tuple[str, ...]:

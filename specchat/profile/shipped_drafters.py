@@ -15,8 +15,6 @@ from specchat.paths import STARTER_DRAFTERS, starter_file
 from specchat.profile.keys import AUTO, EMBEDDED, STARTER, Models
 from specchat.profile.validation import SettingsSource
 
-HEAD_KINDS = ("eagle3", "medusa")
-
 
 def default_target_source() -> Iterator[SettingsSource]:
     """The starter model as the weakest setting, if it is on this disk."""
@@ -39,7 +37,7 @@ def _shipped_draft(target: str) -> str:
 
 def _shipped_heads(target: str) -> tuple[str, ...]:
     if target == STARTER:
-        return tuple(f"{STARTER}/{kind}" for kind in HEAD_KINDS if _is_shipped(kind))
+        return (f"{STARTER}/eagle3",) if _is_shipped("eagle3") else ()
     return (EMBEDDED,) if target == EMBEDDED else ()
 
 

@@ -4,6 +4,5 @@ line_input.py        read lines: prompt_toolkit on a capable terminal, plain lin
 loop.py              run commands and questions
 answer_printer.py    the answer to stdout, everything else to stderr; also for `specchat ask` and the demo
 interrupt.py         Ctrl-C and SIGTERM as a flag that stops an answer
-terminal_edit_ui.py  review file edits line by line
 terminal_ui.py       how a terminal asks; the colours of a hunk, and $EDITOR
 """

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from threading import Event as Flag
 
 from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded
-from specchat.app.agent.call_lines import call_line
+from specchat.app.agent.agent_tool import call_line
 from specchat.app.ask import Answered, AskEvent, ask
 from specchat.app.chat_state import ChatState
 from specchat.app.question import Question

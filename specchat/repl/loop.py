@@ -16,7 +16,7 @@ from specchat.errors import SpecchatError, UsageError
 from specchat.repl.answer_printer import print_answer, print_notice
 from specchat.repl.interrupt import interruptible
 from specchat.repl.line_input import is_capable_terminal, plain_line_reader, prompt_toolkit_reader
-from specchat.repl.terminal_ui import terminal_ui
+from specchat.repl.terminal_ui import terminal_edit_ui, terminal_ui
 
 NO_INPUT = "standard input is empty; pipe a question in, or give one as an argument"
 
@@ -79,7 +79,6 @@ def show_result(chat: ChatState, result: CommandResult) -> None:
 def run_file_edit(chat: ChatState, line: str) -> None:
     """Run a file command; Ctrl-C while the model generates stops it, and nothing is written."""
     from specchat.app.file_edits import run_file_command
-    from specchat.repl.terminal_edit_ui import terminal_edit_ui
 
     with interruptible() as stopped:
         ui = terminal_edit_ui(stopped)

@@ -1,4 +1,4 @@
-"""What a terminal asks, on stderr, because stdout is the answer; the colours of a hunk, and $EDITOR."""
+"""What a terminal asks, on stderr, because stdout is the answer; the hunks of an edit, on stdout, and $EDITOR."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from specchat.app.agent.call_consent import ANSWER_KEYS, ConsentQuestion
 from specchat.app.agent.project_agent import AgentUI
 from specchat.app.consent import Answer
 from specchat.edit.hunks import unified_diff
 from specchat.repl.answer_printer import TemporaryLine
-from specchat.repl.interrupt import keyboard_interrupts
+from specchat.repl.interrupt import InterruptFlag, keyboard_interrupts
 from specchat.terminal import Styled, printable_with_tabs, write_line
+
+if TYPE_CHECKING:
+    from specchat.app.edit_ui import EditUI
 
 KEYS = "y yes, a {always}, n no, s no and stop"
 COLOURS = {"-": "\x1b[31m", "+": "\x1b[32m"}
@@ -45,6 +49,32 @@ def confirm(question: str) -> bool:
     title, _, text = question.partition("\n")
     write_line(text, sys.stderr)
     return prompt_user(f"{title} [y/N] ").strip().lower().startswith("y")
+
+
+def terminal_edit_ui(cancelled: InterruptFlag) -> EditUI:
+    """Hunks on stdout, progress and everything else on stderr."""
+    from specchat.app.edit_ui import EditUI  # what edits imports slowly
+
+    progress = TemporaryLine()
+
+    def show_notice(message: str) -> None:
+        progress.erase()
+        print(message, file=sys.stderr)
+
+    def show_hunk(hunk: str) -> None:
+        progress.erase()
+        sys.stdout.write(colour_hunk(hunk) if progress.is_possible else hunk)
+        sys.stdout.flush()
+
+    return EditUI(
+        lambda question: prompt_user(question, at_interrupt=None),
+        show_hunk,
+        show_notice,
+        lambda text, suffix: edit_in_editor(text, suffix, show_notice),
+        progress.show,
+        cancelled=cancelled,
+        show_rejected=lambda diff: show_notice(colour_hunk(diff) if progress.is_possible else diff),
+    )
 
 
 def prompt_user(question: str, *, at_interrupt: str | None = "") -> str:

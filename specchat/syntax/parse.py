@@ -51,6 +51,13 @@ def find_nodes(root: Node, language: str, types: Iterable[str]) -> list[Node]:
     return sorted(nodes, key=lambda node: (node.start_byte, -node.end_byte))
 
 
+def ancestors(node: Node) -> Iterator[Node]:
+    """The nodes around a node, the innermost first."""
+    while node.parent is not None:
+        node = node.parent
+        yield node
+
+
 def node_text(node: Node) -> str:
     return (node.text or b"").decode(errors="replace")
 

@@ -3,13 +3,15 @@
 app.py                     the application: themes, keys, threads
 conversation_layout.py     what a conversation looks like, and how the focus moves
 chat_screen.py             the main screen: sending, stopping, deciding
-prompt_sender.py           prompts to the worker; pending_prompts.py, what is not sent yet
-prompt_input.py            the prompt and its history; vi_keys.py
+prompt_sender.py           prompts to the worker, and what is not sent yet
+stop_keys.py               what Escape and Ctrl+C do, once and twice
+prompt_input.py            the prompt and its history
 bottom_area.py             the prompt with its completions, or picker.py or approval.py; picker_controller.py
 keys_screen.py             the keys, by F1
 screen_commands.py         slash commands that need a screen
 job_thread.py              a thread that runs one job after another
 session_worker.py          the thread that runs requests; screen_edit_ui.py for what they ask the user
+open_conversation.py       the conversation of that thread
 background_requests.py     a second connection, for lists and engine state
 worker_messages.py         what the threads send to the screen
 conversation_presenter.py  messages to widgets; smooth_stream.py paces the text
@@ -18,7 +20,6 @@ streaming_answer.py        an answer while it is generated; folded_text.py, thou
 markdown_answer.py         a finished answer; code_block_header.py
 status_bar.py              the last line; live_stats.py computes it
 inspector.py               an answer by drafter; inspector_controller.py, token_view.py
-process_memory.py          resident memory, for the status bar and the inspector
 session_list.py            the list of conversations
 preferences.py             screen.toml; clipboard.py, screen.tcss
 """

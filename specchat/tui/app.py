@@ -24,7 +24,8 @@ from specchat.tui.background_requests import BackgroundRequests
 from specchat.tui.chat_screen import ChatScreen
 from specchat.tui.conversation_layout import ConversationLayout
 from specchat.tui.inspector import Inspector
-from specchat.tui.preferences import DEFAULT_PREFERENCES, Preferences
+from specchat.tui.keys_screen import KEY_GROUPS, KeysScreen, key_lines
+from specchat.tui.preferences import DEFAULT_PREFERENCES, Preferences, unknown_theme
 from specchat.tui.screen_commands import PICKER_ACTIONS, all_commands
 from specchat.tui.session_list import SessionsScreen
 from specchat.tui.session_worker import SessionWorker
@@ -119,6 +120,18 @@ class SpecchatApp(App[None]):
             self._driver.flush()
         released = "the terminal has the mouse: select text with it"
         self.notify("the mouse works here again" if self.captures_mouse else released, markup=False)
+
+    def action_show_keys(self) -> None:
+        bindings = dict.fromkeys(binding for scope in binding_scopes()[:2] for binding in scope)
+        keys = self._preferences.keys
+        page = KeysScreen(key_lines(KEY_GROUPS, bindings, keys), keys.get("help", "f1"), self.chat_screen.glyphs)
+        self.push_screen(page, lambda typed: self.chat_screen.type(typed or ""))
+
+    async def action_set_theme(self, name: str) -> None:
+        if name in self.available_themes:
+            self.theme = name
+        else:
+            await self.chat_screen.transcript.add_note(unknown_theme(name), is_error=True)
 
     def _command_runner(self, name: str, has_arguments: bool) -> Callable[[], None]:
         def run() -> None:

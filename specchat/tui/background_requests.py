@@ -14,6 +14,7 @@ from textual.message_pump import MessagePump
 from specchat.errors import SpecchatError
 from specchat.history.history_reader import HistoryReader, StoredTurn
 from specchat.host.client import HostConnection, connect
+from specchat.process_memory import resident_bytes
 from specchat.tui.job_thread import JobThread
 from specchat.tui.worker_messages import EngineState, MessageQueue
 
@@ -71,11 +72,10 @@ class BackgroundRequests(JobThread):
             self._next_poll = Timer(POLL_SECONDS, self.poll_engine_state)
             self._next_poll.daemon = True
             self._next_poll.start()
-        memory = sum(int(size) for size in stats.get("memory_bytes", {}).values())
+        models = sum(int(size) for size in stats.get("memory_bytes", {}).values())
         process = int(self._connection.host_info.get("pid", 0)) if self._connection else 0
-        self._worker_messages.put(
-            EngineState(str(stats.get("state", "")), memory, str(stats.get("warning", "")), process)
-        )
+        memory = resident_bytes(process) or models  # for systems that do not report that of a process
+        self._worker_messages.put(EngineState(str(stats.get("state", "")), memory))
 
     def _last_turn(self, session: str) -> StoredTurn | None:
         """None also when the history cannot be read: a glance is worth no complaint."""

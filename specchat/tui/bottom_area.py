@@ -22,7 +22,6 @@ from specchat.tui.picker import Picker, option_content
 from specchat.tui.preferences import theme_names
 from specchat.tui.prompt_input import PromptBox
 from specchat.tui.screen_commands import all_commands
-from specchat.tui.vi_keys import ViKeys
 
 
 class CompletionList(OptionList, can_focus=False):
@@ -51,14 +50,14 @@ class CompletionList(OptionList, can_focus=False):
 class BottomArea(Vertical):
     """Keeps the prompt mounted under a replacement. The completion list is drawn above it, on the screen."""
 
-    def __init__(self, glyphs: Glyphs, completion_list: CompletionList, vi_keys: ViKeys | None = None) -> None:
+    def __init__(self, glyphs: Glyphs, completion_list: CompletionList) -> None:
         super().__init__(id="bottom-area")
-        self._glyphs, self._completion_list, self._vi_keys = glyphs, completion_list, vi_keys
+        self._glyphs, self._completion_list = glyphs, completion_list
 
     def compose(self) -> ComposeResult:
         with Horizontal(id="prompt-row"):
             yield Static(self._glyphs.prompt_mark, id="prompt-mark", markup=False)
-            yield PromptBox(self._vi_keys)
+            yield PromptBox()
 
     @property
     def prompt(self) -> PromptBox:
@@ -92,10 +91,6 @@ class BottomArea(Vertical):
         self._completion_list.show_items(items)
         self._completion_list.styles.margin = (0, 1, self.outer_size.height + 1, 1)
         self.prompt.is_completing = self._completion_list.display
-
-    @on(PromptBox.ModeChanged)
-    def show_mode(self, event: PromptBox.ModeChanged) -> None:
-        self.query_one("#prompt-mark", Static).update(self._glyphs.prompt_mark if event.is_inserting else "N")
 
     @on(PromptBox.CompletionAction)
     def control_completions(self, event: PromptBox.CompletionAction) -> None:

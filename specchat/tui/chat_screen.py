@@ -16,23 +16,18 @@ from specchat.drawing.glyphs import Glyphs
 from specchat.tui import picker
 from specchat.tui.approval import Approval
 from specchat.tui.background_requests import BackgroundRequests
-from specchat.tui.clipboard import copy_text
-from specchat.tui.code_block_header import CodeBlockHeader
+from specchat.tui.clipboard import copy
 from specchat.tui.conversation_layout import ConversationLayout
 from specchat.tui.conversation_presenter import ConversationPresenter, EngineCrashed, ForScreen, ReadyForInput
-from specchat.tui.inspector import Inspector
 from specchat.tui.inspector_controller import InspectorController
-from specchat.tui.keys_screen import KEY_GROUPS, KeysScreen, key_lines
-from specchat.tui.pending_prompts import DOUBLE_PRESS_SECONDS, DoublePress
 from specchat.tui.picker_controller import BUSY_NOTICE, PickerController
-from specchat.tui.preferences import Preferences, unknown_theme
+from specchat.tui.preferences import Preferences
 from specchat.tui.prompt_input import PromptBox, append_prompt_history, read_prompt_history
 from specchat.tui.prompt_sender import PromptSender
 from specchat.tui.session_list import SessionsScreen
 from specchat.tui.session_worker import SessionWorker
 from specchat.tui.smooth_stream import TICK_SECONDS
-from specchat.tui.token_view import TokenView
-from specchat.tui.transcript_view import Transcript
+from specchat.tui.stop_keys import StopKeys
 from specchat.tui.turn_widget import TurnView, code_block_texts
 from specchat.tui.worker_messages import EditProgress, EngineLost, InputRequest, MessageQueue, QuitRequested
 
@@ -43,7 +38,7 @@ class ChatScreen(ConversationLayout):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "stop", "stop, back", id="stop"),
         Binding("ctrl+c", "interrupt", "stop, clear, quit", priority=True, id="interrupt"),
-        Binding("f1", "show_keys", "all keys", id="help"),
+        Binding("f1", "app.show_keys", "all keys", id="help"),
         Binding("ctrl+r,f2", "open_sessions", "conversations", id="sessions"),
         Binding("f3", "inspect", "inspect the answer", id="inspect"),
         Binding("f4", "open_picker('variant')", "drafter", id="variant"),
@@ -77,10 +72,8 @@ class ChatScreen(ConversationLayout):
             self, self.presenter, background_requests, glyphs, session_worker.watch_probabilities
         )
         self._sender = PromptSender(self, self.presenter, session_worker, self._wake)
-        self._pickers = PickerController(
-            self, self.presenter, self._sender, background_requests, self._prompt_history, self._connect
-        )
-        self._quit_key, self._leave_key, self._escape_key = DoublePress(), DoublePress(), DoublePress()
+        self._pickers = PickerController(self, self.presenter, self._sender, background_requests, self._prompt_history)
+        self._stop_keys = StopKeys(self, self.presenter, self._sender, self._pickers)
         self._is_tick_pending = False
 
     def on_mount(self) -> None:
@@ -126,7 +119,9 @@ class ChatScreen(ConversationLayout):
             case QuitRequested():
                 await self.leave()
             case EngineLost(reason=reason):
-                await self.bottom_area.replace_prompt(picker.engine_lost_picker(reason))
+                await self._pickers.offer_connecting(reason)
+            case EngineCrashed(reason=reason, question=question):
+                await self._pickers.offer_retry(reason, question)
 
     @on(Approval.Answered)
     def send_answer(self, event: Approval.Answered) -> None:
@@ -140,10 +135,6 @@ class ChatScreen(ConversationLayout):
             await self.bottom_area.restore_prompt()
         await self._sender.send_next()
 
-    @on(EngineCrashed)
-    async def offer_retry(self, event: EngineCrashed) -> None:
-        await self._pickers.offer_retry(event)
-
     @on(PromptBox.Sent)
     async def send(self, event: PromptBox.Sent) -> None:
         self.prompt.clear_all()
@@ -153,28 +144,16 @@ class ChatScreen(ConversationLayout):
         self.prompt.set_earlier_questions(self._prompt_history)
         await self._sender.submit(event.text)
 
-    @on(picker.Picker.Cancelled)
-    async def close_picker(self) -> None:
-        await self._pickers.close()
-
-    @on(picker.Picker.Picked)
-    async def handle_choice(self, event: picker.Picker.Picked) -> None:
-        await self._pickers.choose(event.purpose, event.value)
-
-    def _connect(self) -> None:
-        self._session_worker.submit(self._session_worker.connect)
-        self._wake()
-
     @on(TurnView.ActionRequested)
     async def run_turn_action(self, event: TurnView.ActionRequested) -> None:
-        turn = event.turn
+        turn, conversation = event.turn, self._session_worker.conversation
         match event.action:
             case "inspect" if turn.position is not None:
                 await self._inspector_controller.open(turn.position)
             case "copy":
-                self._copy_text(turn.answer)
+                copy(self.app, turn.answer)
             case "code":
-                self._copy_text((code_block_texts(turn.answer) or [""])[-1])
+                copy(self.app, (code_block_texts(turn.answer) or [""])[-1])
             case "edit" | "retry" | "fork" | "earlier_version" | "later_version" if self.presenter.turn is not None:
                 self.notify(BUSY_NOTICE, markup=False)
             case "edit":
@@ -183,92 +162,34 @@ class ChatScreen(ConversationLayout):
                 await self._sender.resend(turn.question_ref, turn.question)
             case "earlier_version" | "later_version" if turn.position is not None:
                 step = -1 if event.action == "earlier_version" else 1
-                self._session_worker.submit(self._session_worker.switch_version, turn.position, step)
-                self._wake()
+                self._sender.run(conversation.switch_version, turn.position, step)
             case "fork" if turn.position is not None:
-                self._session_worker.submit(self._session_worker.fork, turn.position)
+                self._sender.run(conversation.fork, turn.position)
             case _:
                 self.notify("this request is not part of the conversation", markup=False)
 
-    @on(CodeBlockHeader.Clicked)
-    def copy_code_block(self, event: CodeBlockHeader.Clicked) -> None:
-        self._copy_text(event.code)
-
     async def leave(self) -> None:
-        """Quit; while questions wait for their answers, ask first. A second request to quit is obeyed."""
-        if not self._sender.pending.count or self.query(".leave"):
-            self.app.exit()
-        elif not self.bottom_area.approval:
-            await self.bottom_area.replace_prompt(picker.leave_picker(self._sender.pending.count))
-        elif self._leave_key.press():
-            self.app.exit()
-        else:
-            self.notify("questions wait to be answered; once more quits", timeout=DOUBLE_PRESS_SECONDS, markup=False)
-
-    def _copy_text(self, text: str) -> None:
-        if not text:
-            self.notify("nothing to copy", markup=False)
-            return
-        targets = copy_text(self.app, text)
-        self.notify(f"{len(text):,} characters copied ({targets})", markup=False)
-
-    @on(Transcript.ReachedEnd)
-    async def finalize_answers(self) -> None:
-        await self.presenter.finalize_answers()
+        await self._stop_keys.leave()
 
     @on(Approval.StopRequested)
     def stop_answer(self) -> None:
-        self._sender.cancelled.set()
+        self._sender.stop()
 
     def action_stop(self) -> None:
-        """Close a list, stop the answer, cancel a rewording, or focus the prompt; twice: go back to a turn."""
-        self.call_later(self._stop_or_go_back)
-
-    async def _stop_or_go_back(self) -> None:
-        if approval := self.bottom_area.approval:
-            approval.action_cancel()
-            return
-        if self.bottom_area.is_prompt_replaced:
-            await self.close_picker()
-            return
-        is_idle = self.prompt.has_focus and not self.prompt.text
-        if self.presenter.turn is not None:
-            self.stop_answer()
-            self._sender.take_back_queue()
-        elif self._sender.pending.reworded is not None:
-            self._sender.cancel_rewording()
-        elif is_idle and self._escape_key.press():
-            await self._pickers.open("rewind")
-            return
-        self.prompt.focus()
+        self.call_later(self._stop_keys.escape)
 
     def action_interrupt(self) -> None:
-        """Copy a selection, else stop the answer, else clear the prompt; twice: quit."""
-        selected = self.prompt.selected_text or self.get_selected_text()
-        if selected:
-            self._copy_text(selected)
-        elif self.presenter.turn is not None:
-            self.action_stop()
-        elif self.prompt.text:
-            self.prompt.clear_all()
-        elif self._quit_key.press():
-            self.call_later(self.leave)
+        """Copy a selection, else stop what is in progress."""
+        if selected := self.prompt.selected_text or self.get_selected_text():
+            copy(self.app, selected)
         else:
-            self.notify("Ctrl+C again quits; the conversation is stored", timeout=DOUBLE_PRESS_SECONDS, markup=False)
-
-    def action_show_keys(self) -> None:
-        chat = [*ConversationLayout.BINDINGS, *self.BINDINGS]
-        bindings = [*self.app.BINDINGS, *chat, *TurnView.BINDINGS, *Inspector.BINDINGS, *TokenView.BINDINGS]
-        keys = self.preferences.keys
-        page = KeysScreen(key_lines(KEY_GROUPS, bindings, keys), keys.get("help", "f1"), self.glyphs)
-        self.app.push_screen(page, lambda typed: self.type(typed or ""))
+            self.call_later(self._stop_keys.interrupt)
 
     def action_open_sessions(self) -> None:
         def open_chosen(chosen: tuple[str, str] | None) -> None:
             if chosen:
                 method, session_id = chosen
-                self._session_worker.submit(self._session_worker.open, session_id, is_copy=method == "fork")
-                self._wake()
+                self._sender.run(self._session_worker.conversation.open, session_id, is_copy=method == "fork")
 
         sessions = SessionsScreen(self._background_requests, self.presenter.session_id, self.glyphs)
         self.app.push_screen(sessions, open_chosen)
@@ -276,14 +197,8 @@ class ChatScreen(ConversationLayout):
     def action_inspect(self) -> None:
         self.call_later(self._inspector_controller.toggle)
 
-    async def action_set_theme(self, name: str) -> None:
-        if name in self.app.available_themes:
-            self.app.theme = name
-        else:
-            await self.transcript.add_note(unknown_theme(name), is_error=True)
-
     def action_open_picker(self, purpose: str) -> None:
-        self._escape_key.forget()
+        self._stop_keys.escape_key.forget()
         self.call_later(self._pickers.open, purpose)
 
     def action_last_turn(self, action: str) -> None:

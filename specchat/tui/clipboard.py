@@ -20,6 +20,12 @@ CLIPBOARD_PROGRAMS: Mapping[str, tuple[tuple[str, ...], str]] = {
 }
 
 
+def copy(app: App[None], text: str) -> None:
+    """Copy, and say so."""
+    notice = f"{len(text):,} characters copied ({copy_text(app, text)})" if text else "nothing to copy"
+    app.notify(notice, markup=False)
+
+
 def copy_text(app: App[None], text: str) -> str:
     """Copy; returns the names of the ways that worked, for a notice."""
     app.copy_to_clipboard(text)

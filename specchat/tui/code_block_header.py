@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len, set_cell_size
-from textual.message import Message
 from textual.widgets import Static
 
 from specchat.app.code_blocks import CodeBlock, find_code_blocks
 from specchat.drawing.glyphs import Glyphs
+from specchat.tui.clipboard import copy
 
 UNNAMED = "code"
 MIN_RULE_COLUMNS = 2
@@ -21,10 +21,9 @@ MIN_RULE_COLUMNS = 2
 
 @dataclass(frozen=True)
 class HeaderText:
-    """The text of a header: the title, the fence as the model wrote it, and the hints."""
+    """The text of a header: the title and the hints. Without a code, it is that of a block that was not closed."""
 
     title: str
-    fence: str
     code: str = ""
     copy_hint: str = ""
     apply_hint: str = ""
@@ -32,15 +31,14 @@ class HeaderText:
     @classmethod
     def from_info(cls, info: str) -> HeaderText:
         """The header of a block that was not closed; it has no hints."""
-        return cls(_title(CodeBlock(info.strip(), "")), "")
+        return cls(_title(CodeBlock(info.strip(), "")))
 
-    def to_line(self, width: int, glyphs: Glyphs, *, is_newest: bool, is_fence: bool = False) -> str:
+    def to_line(self, width: int, glyphs: Glyphs, *, is_newest: bool) -> str:
         """For example: python src/a.py ────── c copy · /apply.
 
-        It fills the width; hints that do not fit are dropped, the last first. `is_fence` starts the line with the fence
-        itself.
+        It fills the width; hints that do not fit are dropped, the last first.
         """
-        title = self.fence if is_fence else self.title
+        title = self.title
         hints = [key for key in (self.copy_hint, self.apply_hint if is_newest else "") if key]
         for count in range(len(hints), 0, -1):
             shown = f" {glyphs.dot} ".join(hints[:count])
@@ -53,14 +51,9 @@ class HeaderText:
 
 def header_texts(answer: str) -> dict[int, HeaderText]:
     """The header of every closed block, by the line of the answer where it starts."""
-    blocks, lines = find_code_blocks(answer), answer.split("\n")
+    blocks = find_code_blocks(answer)
     return {
-        block.first_line: HeaderText(
-            _title(block),
-            lines[block.first_line].rstrip(),
-            block.text,
-            *_hints(block, number, is_last=number == len(blocks)),
-        )
+        block.first_line: HeaderText(_title(block), block.text, *_hints(block, number, is_last=number == len(blocks)))
         for number, block in enumerate(blocks, start=1)
     }
 
@@ -78,12 +71,6 @@ def _title(block: CodeBlock) -> str:
 class CodeBlockHeader(Static):
     ALLOW_SELECT = False  # a selection of code must not include the header
 
-    @dataclass
-    class Clicked(Message):
-        """The user wants to copy this code."""
-
-        code: str
-
     def __init__(self, header_text: HeaderText, glyphs: Glyphs, *, is_newest: bool) -> None:
         super().__init__(markup=False)
         self._header_text, self._glyphs, self._is_newest = header_text, glyphs, is_newest
@@ -99,7 +86,7 @@ class CodeBlockHeader(Static):
 
     def on_click(self) -> None:
         if self._header_text.code:
-            self.post_message(self.Clicked(self._header_text.code))
+            copy(self.app, self._header_text.code)
 
     def _draw(self) -> None:
         width = self.content_size.width

@@ -23,7 +23,6 @@ from specchat.tui.status_bar import StatusBar
 from specchat.tui.token_view import TokenView
 from specchat.tui.transcript_view import Transcript
 from specchat.tui.turn_widget import TurnView
-from specchat.tui.vi_keys import ViKeys
 
 SHORT_SCREEN_LINES = 12
 PROMPT_HINT = "Enter sends, Ctrl+J new line, @ file, / command"
@@ -52,7 +51,7 @@ class ConversationLayout(Screen[None]):
             yield Static("", id="about", markup=False)
         yield Transcript(self.glyphs)
         yield Static("", id="queued", markup=False)
-        yield BottomArea(self.glyphs, completion_list, ViKeys() if self.preferences.uses_vi_keys else None)
+        yield BottomArea(self.glyphs, completion_list)
         yield Static("", id="selection", markup=False)
         yield StatusBar(self.glyphs)
         yield completion_list

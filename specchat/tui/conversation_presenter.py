@@ -12,6 +12,7 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded, RoundStarted
+from specchat.app.ask import Asked
 from specchat.chat.events import (
     Event,
     Failed,
@@ -25,11 +26,10 @@ from specchat.chat.events import (
 from specchat.drawing.glyphs import Glyphs, printable
 from specchat.errors import CancelledError, HostError
 from specchat.tui.live_stats import LiveStats, Phase
-from specchat.tui.process_memory import resident_bytes
 from specchat.tui.smooth_stream import DrawThrottle, SmoothStream
 from specchat.tui.status_bar import StatusBar
 from specchat.tui.transcript_view import Transcript
-from specchat.tui.turn_widget import TurnView, answer_footer
+from specchat.tui.turn_widget import QuestionRef, TurnView, answer_footer
 from specchat.tui.worker_messages import (
     AnswerEnded,
     ConversationMessage,
@@ -44,7 +44,6 @@ from specchat.tui.worker_messages import (
     InputRequest,
     QuitRequested,
     RejectedEdit,
-    RequestSent,
     TranscriptNote,
     VersionsChanged,
     WorkerMessage,
@@ -57,19 +56,19 @@ class ReadyForInput(Message):
     """An answer has ended or a conversation was opened: the next prompt may be sent."""
 
 
-@dataclass
-class EngineCrashed(Message):
-    """The engine process ended during an answer."""
+@dataclass(frozen=True)
+class EngineCrashed:
+    """The engine process ended during an answer to this question."""
 
     reason: str
-    turn: TurnView
+    question: QuestionRef
 
 
 @dataclass
 class ForScreen(Message):
     """A message of the worker that changes the bottom of the screen."""
 
-    content: InputRequest | EditProgress | EngineLost | QuitRequested
+    content: InputRequest | EditProgress | EngineLost | EngineCrashed | QuitRequested
 
 
 class ConversationPresenter:
@@ -79,8 +78,6 @@ class ConversationPresenter:
         self.turn: TurnView | None = None
         self._queued_turn: TurnView | None = None  # shown already, behind a request that was sent earlier
         self.session_id = self.profile_name = self.session_name = self.model = ""
-        self.engine_pid = 0
-        self._model_bytes = 0  # as the engine reports; for systems that do not report the memory of a process
         self.steps: list[StepDone] = []  # of the newest answer, for the inspector; empty for a stored answer
         self._ticks = 0
         self._thinking_since = 0.0  # when the thought of this answer began; 0: it did not
@@ -115,16 +112,7 @@ class ConversationPresenter:
         self.turn = await self._transcript.start_turn(question, before=self._queued_turn)
         self.live_stats.start_turn(monotonic())
 
-    async def finalize_answers(self) -> None:
-        """The end of the transcript is in view again: Markdown moves no line that is being read."""
-        for turn in self._transcript.turns:
-            if turn.is_finished:
-                await turn.finalize()
-
     def update_status_bar(self) -> None:
-        self.live_stats.memory_bytes = (
-            resident_bytes(self.engine_pid) if self.engine_pid else None
-        ) or self._model_bytes
         self._screen.query_one(StatusBar).stats = self.live_stats.snapshot(monotonic())
 
     async def _on_message(self, message: ConversationMessage, now: float) -> None:
@@ -135,8 +123,8 @@ class ConversationPresenter:
                 await self._on_opened(message)
             case ConversationNamed() | VersionsChanged():
                 self._on_detail(message)
-            case RequestSent():
-                await self._on_request_sent(message)
+            case Asked():
+                await self._on_asked(message)
             case AnswerEnded(is_stored=is_stored):
                 await self._on_answer_ended(is_stored=is_stored)
             case CallStarted() | CallFinished() | LoopEnded() | RoundStarted():
@@ -221,9 +209,9 @@ class ConversationPresenter:
         is_stopped = event.exit_code == CancelledError.exit_code
         self.turn.set_footer(event.message if is_stopped else f"failed: {event.message}", is_error=not is_stopped)
         if event.exit_code == HostError.exit_code:
-            self._screen.post_message(EngineCrashed(event.message, self.turn))
+            self._screen.post_message(ForScreen(EngineCrashed(event.message, self.turn.question_ref)))
 
-    async def _on_request_sent(self, sent: RequestSent) -> None:
+    async def _on_asked(self, sent: Asked) -> None:
         if self.turn is None or self.turn.question != sent.request.text:
             self._queued_turn = self.turn
             await self.start_turn(sent.request.text)
@@ -247,7 +235,7 @@ class ConversationPresenter:
     async def _on_opened(self, opened: ConversationOpened) -> None:
         kept = self._transcript.unstored_turns if opened.session_id == self.session_id else []
         if opened.session_id != self.session_id:
-            self.live_stats = LiveStats()
+            self.live_stats = LiveStats(memory_bytes=self.live_stats.memory_bytes)
         for stored in opened.turns if opened.session_id != self.session_id else ():
             self.live_stats.add_stored_totals(stored.totals)
         self.session_id, self.profile_name, self.steps = opened.session_id, opened.profile, []
@@ -274,8 +262,7 @@ class ConversationPresenter:
         self._screen.query_one("#about", Static).update(printable(f"{details}   F1 keys  ^P menu"))
 
     def _on_engine_state(self, state: EngineState, now: float) -> None:
-        self.engine_pid = state.pid
-        self._model_bytes = state.memory_bytes
+        self.live_stats.memory_bytes = state.memory_bytes
         if self.turn is None and state.state == "loading":
             self.live_stats.on_event(LoadingProgress("the models", 0, 0), now)
         elif self.turn is None:

@@ -4,8 +4,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Static
 
-from specchat.app.agent.agent_tool import ToolOutcome
-from specchat.app.agent.call_lines import call_line, short
+from specchat.app.agent.agent_tool import ToolOutcome, call_line, short
 from specchat.chat.turn_summary import thinking_text
 from specchat.drawing.glyphs import Glyphs, printable
 from specchat.tui.streaming_answer import StreamingAnswer

@@ -52,7 +52,7 @@ class Inspector(Vertical):
     def __init__(self, glyphs: Glyphs) -> None:
         super().__init__(id="inspector")
         self._glyphs = glyphs
-        self._title, self._memory = "", ""
+        self._title = ""
         self._speedup: Speedup | None = None
         self._steps: Sequence[StepDone] = ()
         self.inspection = Inspection()
@@ -92,11 +92,6 @@ class Inspector(Vertical):
         if was_last:
             self._select_step(len(shown) - 1, should_scroll=False)
         self._redraw()
-
-    def show_memory(self, line: str) -> None:
-        if line != self._memory:
-            self._memory = line
-            self._redraw()
 
     def action_step(self, offset: int) -> None:
         self._select_step(self._step_index + offset)
@@ -147,8 +142,7 @@ class Inspector(Vertical):
 
     def _header_content(self, colours: TokenColours) -> Text:
         content = Text(f"inspect  {printable(self._title)}\n").append(legend(self.inspection, colours, self._glyphs))
-        content.append(f"\n{totals_line(self.inspection, self._speedup, self._glyphs) or NO_STEPS_NOTICE}")
-        return content.append(f"\n{self._memory}" if self._memory else "", "dim")
+        return content.append(f"\n{totals_line(self.inspection, self._speedup, self._glyphs) or NO_STEPS_NOTICE}")
 
     def _footer_content(self, colours: TokenColours) -> Text:
         if not self.inspection.steps:

@@ -1,9 +1,5 @@
-"""Which answer the inspector shows: the newest one while it streams, or an earlier one, fetched from the host.
+"""Which answer the inspector shows: the newest one while it streams, or an earlier one, fetched from the host."""
 
-Above it stands the resident memory of the TUI and of the engine process, as Linux reports it.
-"""
-
-import os
 from base64 import b64decode
 from collections.abc import Callable
 from functools import partial
@@ -17,26 +13,10 @@ from specchat.history.step_encoding import unpack_steps
 from specchat.tui.background_requests import BackgroundRequests, Json
 from specchat.tui.conversation_presenter import ConversationPresenter
 from specchat.tui.inspector import Inspector
-from specchat.tui.process_memory import resident_bytes
 from specchat.tui.prompt_input import PromptBox
-from specchat.tui.status_bar import format_bytes
 from specchat.tui.transcript_view import Transcript
 
 MAX_TITLE_CHARS = 40
-MEMORY_INTERVAL_SECONDS = 1.0
-
-
-def memory_line(engine_pid: int, glyphs: Glyphs) -> str:
-    """For example: memory of the screen 92M · of the engine process 1.2G.
-
-    `engine_pid` is 0 when unknown. Unknown values are left out, and the whole line if both are.
-    """
-    sizes = {
-        "the screen": resident_bytes(os.getpid()),
-        "the engine process": resident_bytes(engine_pid) if engine_pid else None,
-    }
-    parts = [f"of {name} {format_bytes(count)}" for name, count in sizes.items() if count]
-    return f"memory {f' {glyphs.dot} '.join(parts)}" if parts else ""
 
 
 class InspectorController:
@@ -53,7 +33,6 @@ class InspectorController:
         self._background_requests, self._glyphs = background_requests, glyphs
         self._on_watch, self._session_id = on_watch, ""
         self._is_newest = False
-        self._memory_read_at, self._engine_pid = float("-inf"), 0
 
     @property
     def _inspector(self) -> Inspector | None:
@@ -97,8 +76,6 @@ class InspectorController:
 
     def update(self) -> None:
         inspector, presenter = self._inspector, self._presenter
-        if inspector:
-            self._update_memory(inspector)
         if inspector and self._is_newest and presenter.steps:
             speedup = presenter.live_stats.snapshot(monotonic()).speedup
             inspector.update_steps(self._title(), presenter.steps, speedup, is_over=presenter.turn is None)
@@ -121,15 +98,6 @@ class InspectorController:
             await self._screen.mount(Inspector(self._glyphs))
         if inspector := self._inspector:
             inspector.token_view.focus()
-            self._memory_read_at = float("-inf")
-            self._update_memory(inspector)
-
-    def _update_memory(self, inspector: Inspector) -> None:
-        """Once a second while work is in progress, and when the engine process changes."""
-        engine_pid = self._presenter.engine_pid
-        if engine_pid != self._engine_pid or monotonic() - self._memory_read_at >= MEMORY_INTERVAL_SECONDS:
-            self._memory_read_at, self._engine_pid = monotonic(), engine_pid
-            inspector.show_memory(memory_line(engine_pid, self._glyphs))
 
     def _show_newest(self) -> None:
         if self._presenter.steps:

@@ -1,9 +1,9 @@
-"""A list in place of the prompt: type to filter, Enter picks, Escape cancels.
+"""A list in place of the prompt: type to filter, Enter picks, Escape cancels. And the rows of the longer lists.
 
-The lists are drafters, models, profiles, themes, earlier prompts, and what to do when the engine is lost.
+`picker_controller.py` has the lists, and what a picked row does.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import ClassVar
@@ -12,7 +12,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.message import Message
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -21,7 +20,6 @@ from specchat.drawing.glyphs import printable
 from specchat.errors import SpecchatError
 from specchat.hub.runnable_models import LocalChoice
 from specchat.profile import all_drafters, load_profile, profile_names
-from specchat.tui.turn_widget import QuestionRef
 
 MAX_ROW_CHARS = 300
 GRACE_SECONDS = 1.0  # for pickers that open by themselves: keys meant for the prompt must not answer
@@ -36,27 +34,18 @@ class PickerRow:
 
 
 class Picker(Vertical):
-    """`purpose` names the list in the messages to the screen."""
+    """`on_picked` gets the value of the picked row, as a message of the screen. Escape is a key of the screen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "move(-1)", "up", show=False),
         Binding("down", "move(1)", "down", show=False),
-        Binding("escape", "cancel", "back"),
     ]
 
-    @dataclass
-    class Picked(Message):
-        """The user picked a row."""
-
-        purpose: str
-        value: str
-
-    class Cancelled(Message):
-        """The user closed the list."""
-
-    def __init__(self, purpose: str, title: str, rows: Sequence[PickerRow], grace_seconds: float = 0.0) -> None:
+    def __init__(
+        self, title: str, rows: Sequence[PickerRow], on_picked: Callable[[str], object], grace_seconds: float = 0.0
+    ) -> None:
         super().__init__(id="picker")
-        self.purpose = purpose
+        self._on_picked = on_picked
         self._title, self._rows = printable(title), list(rows)
         self._ignore_keys_until = monotonic() + grace_seconds
 
@@ -98,12 +87,9 @@ class Picker(Vertical):
         rows = self.query_one(OptionList)
         rows.highlighted = next((number for number, each in enumerate(rows.options) if not each.disabled), None)
 
-    def action_cancel(self) -> None:
-        self.post_message(self.Cancelled())
-
     def _choose(self, id: str | None) -> None:
         if id is not None and monotonic() >= self._ignore_keys_until:
-            self.post_message(self.Picked(self.purpose, self._rows[int(id)].value))
+            self.screen.call_later(self._on_picked, self._rows[int(id)].value)
 
     def _matching_options(self, typed: str) -> list[Option]:
         words = typed.lower().split()
@@ -123,66 +109,31 @@ def option_content(label: str, help: str) -> Content:
     return shown + Content(f"  {printable(help)}").stylize("$text-muted") if help else shown
 
 
-def make_picker(
-    purpose: str, history: Sequence[str], questions: Sequence[QuestionRef], themes: Sequence[str]
-) -> Picker | None:
-    """The picker for this purpose: `history` has prompts of all conversations, `questions` those of this one."""
-    match purpose:
-        case "profile":
-            rows, title = [_profile_row(name) for name in profile_names()], "profile, from the next request on"
-        case "theme":
-            rows, title = [PickerRow(name, name) for name in themes], "colours"
-        case "question":
-            rows, title = [PickerRow(question, question) for question in reversed(history)], "earlier prompts"
-        case "rewind":
-            rows = [PickerRow(str(each.position), each.text) for each in reversed(questions)]
-            title = "edit a request of this conversation; the old version stays"
-        case _:
-            raise AssertionError(purpose)
-    return Picker(purpose, title, rows) if rows else None
+def profile_rows() -> list[PickerRow]:
+    return [PickerRow(name, name, _profile_help(name)) for name in profile_names()]
 
 
-def variant_picker(available: Collection[str] | None) -> Picker:
+def _profile_help(name: str) -> str:
+    try:
+        return load_profile(name).description
+    except SpecchatError as error:
+        return f"cannot be used: {error}"
+
+
+def variant_rows(available: Collection[str] | None) -> list[PickerRow]:
     """The drafters: those that can run first, then the others with what they need; None: that is not known yet."""
     rows: list[PickerRow] = []
     for name, drafter in all_drafters().items():
         can_run = available is None or name in available
         reason = f"cannot run: needs {drafter.needs}" if drafter.needs else "cannot run with this model"
         rows.append(PickerRow(name, name, drafter.description if can_run else reason, is_disabled=not can_run))
-    title = "drafter, from the next request on"
-    unknown = "; the models are not loaded, so some may not run" if available is None else ""
-    return Picker("variant", title + unknown, sorted(rows, key=lambda row: row.is_disabled))
+    return sorted(rows, key=lambda row: row.is_disabled)
 
 
-def model_picker(choices: Sequence[LocalChoice], current: str) -> Picker:
+def model_rows(choices: Sequence[LocalChoice], current: str) -> list[PickerRow]:
     """The models on this disk, those that fit first; "default" is the one of the profile."""
     rows = [
         PickerRow(each.name, each.name, f"{choice_text(each)}{' (now)' if each.name == current else ''}", not each.fits)
         for each in sorted(choices, key=lambda each: not each.fits)
     ]
-    rows.append(PickerRow("default", "default", "the model of the profile"))
-    return Picker("model", "model, from the next request on; it reads the conversation again", rows)
-
-
-def retry_picker(reason: str) -> Picker:
-    rows = [PickerRow("retry", "send the request again"), PickerRow("cancel", "keep the partial answer")]
-    return Picker("retry", reason, rows, grace_seconds=GRACE_SECONDS)
-
-
-def engine_lost_picker(reason: str) -> Picker:
-    rows = [PickerRow("connect", "restart the engine"), PickerRow("quit", "quit; the conversation is stored")]
-    return Picker("engine_lost", f"no engine: {reason}", rows, grace_seconds=GRACE_SECONDS)
-
-
-def leave_picker(count: int) -> Picker:
-    rows = [PickerRow("stay", "stay and wait for the answers"), PickerRow("leave", "quit; the answer so far is stored")]
-    questions = "a question waits" if count == 1 else f"{count} questions wait"
-    opened = Picker("leave", f"{questions} to be answered; quit without it?", rows, grace_seconds=0.0)
-    return opened.add_class("leave")
-
-
-def _profile_row(name: str) -> PickerRow:
-    try:
-        return PickerRow(name, name, load_profile(name).description)
-    except SpecchatError as error:
-        return PickerRow(name, name, f"cannot be used: {error}")
+    return [*rows, PickerRow("default", "default", "the model of the profile")]

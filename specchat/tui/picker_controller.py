@@ -11,16 +11,16 @@ from specchat.hub.runnable_models import local_choices
 from specchat.tui import picker
 from specchat.tui.background_requests import BackgroundRequests, Response
 from specchat.tui.conversation_layout import ConversationLayout
-from specchat.tui.conversation_presenter import ConversationPresenter, EngineCrashed, ReadyForInput
+from specchat.tui.conversation_presenter import ConversationPresenter, ReadyForInput
+from specchat.tui.picker import Picker, PickerRow, model_rows, profile_rows, variant_rows
 from specchat.tui.prompt_sender import PromptSender
+from specchat.tui.turn_widget import QuestionRef
 
 BUSY_NOTICE = "an answer is in progress; Esc stops it"
 DECIDE_FIRST_NOTICE = "a decision is pending; answer it first"
 
 
 class PickerController:
-    """`connect` connects to the engine again."""
-
     def __init__(
         self,
         layout: ConversationLayout,
@@ -28,66 +28,105 @@ class PickerController:
         sender: PromptSender,
         background_requests: BackgroundRequests,
         earlier_prompts: Sequence[str],
-        connect: Callable[[], None],
     ) -> None:
-        self._layout, self._presenter, self._sender, self._connect = layout, presenter, sender, connect
+        self._layout, self._presenter, self._sender = layout, presenter, sender
         self._background_requests, self._earlier_prompts = background_requests, earlier_prompts
 
     async def open(self, purpose: str) -> None:
-        if purpose == "rewind" and self._presenter.turn is not None:
-            self._layout.notify(BUSY_NOTICE, markup=False)
-        elif self._layout.bottom_area.approval:
-            self._layout.notify(DECIDE_FIRST_NOTICE, markup=False)
-        elif purpose == "variant":
-            session = {"session": self._presenter.session_id}
-            self._background_requests.send("list_variants", session, self._layout, self._open_variants)
-        elif opened := await self._make(purpose):
-            await self._layout.bottom_area.replace_prompt(opened)
+        layout = self._layout
+        match purpose:
+            case "rewind" if self._presenter.turn is not None:
+                layout.notify(BUSY_NOTICE, markup=False)
+            case _ if layout.bottom_area.approval:
+                layout.notify(DECIDE_FIRST_NOTICE, markup=False)
+            case "variant":
+                session = {"session": self._presenter.session_id}
+                self._background_requests.send("list_variants", session, layout, self._open_variants)
+            case "model":
+                choices = await asyncio.to_thread(lambda: list(local_choices()))
+                title = "model, from the next request on; it reads the conversation again"
+                await self._show(title, model_rows(choices, self._presenter.model), self._command("model"))
+            case "profile":
+                await self._show("profile, from the next request on", profile_rows(), self._command("profile"))
+            case "theme":
+                rows = [PickerRow(name, name) for name in sorted(layout.app.available_themes)]
+                await self._show("colours", rows, lambda name: setattr(layout.app, "theme", name))
+            case "question":
+                rows = [PickerRow(prompt, prompt) for prompt in reversed(self._earlier_prompts)]
+                await self._show("earlier prompts", rows, layout.prompt.set_text)
+            case "rewind":
+                rows = [PickerRow(str(each.position), each.text) for each in reversed(layout.transcript.question_refs)]
+                await self._show("edit a request of this conversation; the old version stays", rows, self._reword)
+            case _:
+                raise AssertionError(purpose)
 
-    async def offer_retry(self, event: EngineCrashed) -> None:
-        self._sender.pending.crashed = event.turn.question_ref
-        await self._layout.bottom_area.replace_prompt(picker.retry_picker(event.reason))
+    async def offer_retry(self, reason: str, question: QuestionRef) -> None:
+        """After a crash. The question that it interrupted stays as it is, unless the user sends it again."""
+        self._sender.crashed = question
+        rows = [PickerRow("retry", "send the request again"), PickerRow("cancel", "keep the partial answer")]
+
+        async def choose(value: str) -> None:
+            if value == "retry":
+                self._sender.crashed = None
+            await self.close()
+            if value == "retry":
+                await self._sender.resend(question, question.text)
+
+        await self._layout.bottom_area.replace_prompt(Picker(reason, rows, choose, picker.GRACE_SECONDS))
+
+    async def offer_connecting(self, reason: str) -> None:
+        rows = [PickerRow("connect", "restart the engine"), PickerRow("quit", "quit; the conversation is stored")]
+
+        def choose(value: str) -> None:
+            if value == "quit":
+                self._layout.app.exit()
+            else:
+                self._presenter.live_stats.start_waiting("starting the engine", monotonic())
+                self._sender.connect()
+
+        await self._show(f"no engine: {reason}", rows, choose, picker.GRACE_SECONDS)
+
+    async def offer_leaving(self, waiting: int) -> None:
+        rows = [PickerRow("stay", "stay and wait for the answers"), PickerRow("", "quit; the answer so far is stored")]
+        questions = "a question waits" if waiting == 1 else f"{waiting} questions wait"
+        title = f"{questions} to be answered; quit without it?"
+        await self._show(title, rows, lambda stays: None if stays else self._layout.app.exit(), classes="leave")
 
     async def close(self) -> None:
-        """Go back to the prompt. An interrupted question stays as it is: go on with those behind it."""
+        """Go back to the prompt. After a crash, go on with the questions behind the interrupted one."""
         await self._layout.bottom_area.restore_prompt()
-        if self._sender.pending.crashed is not None:
-            self._sender.pending.crashed = None
+        if self._sender.crashed is not None:
+            self._sender.crashed = None
             self._layout.post_message(ReadyForInput())
 
-    async def choose(self, purpose: str, value: str) -> None:
-        crashed, questions = self._sender.pending.crashed, self._layout.transcript.question_refs
-        if value == "retry":
-            self._sender.pending.crashed = None
-        await self.close()
-        match purpose, value:
-            case (("variant" | "model" | "profile"), _):
-                await self._sender.submit(f"/{purpose} {value}")
-            case "theme", _:
-                self._layout.app.theme = value
-            case "question", _:
-                self._layout.prompt.set_text(value)
-            case "rewind", _ if int(value) < len(questions):
-                self._sender.reword(questions[int(value)])
-            case "retry", "retry" if crashed is not None:
-                await self._sender.resend(crashed, crashed.text)
-            case "engine_lost", "connect":
-                self._presenter.live_stats.start_waiting("starting the engine", monotonic())
-                self._connect()
-            case ("leave", "leave") | ("engine_lost", "quit"):
-                self._layout.app.exit()
-            case _:
-                pass
+    async def _show(
+        self,
+        title: str,
+        rows: Sequence[PickerRow],
+        choose: Callable[[str], object],
+        grace_seconds: float = 0.0,
+        classes: str = "",
+    ) -> None:
+        """Show the list, if it has rows; `choose` is called when the prompt is back."""
 
-    async def _make(self, purpose: str) -> picker.Picker | None:
-        if purpose == "model":
-            choices = await asyncio.to_thread(lambda: list(local_choices()))
-            return picker.model_picker(choices, self._presenter.model)
-        questions, themes = self._layout.transcript.question_refs, sorted(self._layout.app.available_themes)
-        return picker.make_picker(purpose, self._earlier_prompts, questions, themes)
+        async def close_and_choose(value: str) -> None:
+            await self.close()
+            self._layout.call_later(choose, value)
+
+        if rows:
+            opened = Picker(title, rows, close_and_choose, grace_seconds)
+            await self._layout.bottom_area.replace_prompt(opened.set_classes(classes))
+
+    def _command(self, name: str) -> Callable[[str], object]:
+        return lambda value: self._sender.submit(f"/{name} {value}")
+
+    def _reword(self, position: str) -> None:
+        questions = self._layout.transcript.question_refs
+        if int(position) < len(questions):
+            self._sender.reword(questions[int(position)])
 
     async def _open_variants(self, response: Response) -> None:
         """Open the list of drafters; an error leaves open which of them can run."""
-        is_known = not isinstance(response, SpecchatError) and response["is_loaded"]
-        available = response["variants"] if is_known and not isinstance(response, SpecchatError) else None
-        await self._layout.bottom_area.replace_prompt(picker.variant_picker(available))
+        known = None if isinstance(response, SpecchatError) or not response["is_loaded"] else response["variants"]
+        unknown = "; the models are not loaded, so some may not run" if known is None else ""
+        await self._show(f"drafter, from the next request on{unknown}", variant_rows(known), self._command("variant"))

@@ -1,7 +1,7 @@
-"""`screen.toml` in the configuration folder: the keys of the TUI, vi keys, its theme, and the mouse.
+"""`screen.toml` in the configuration folder: the keys of the TUI, its theme, and the mouse.
 
     mouse = false              # the terminal keeps the mouse, to select text; F9 or /mouse captures it again
-    vi = true                  # vi keys in the prompt, also of the line mode
+    vi = true                  # vi keys in the prompt of the line mode
     theme = "nord"             # the colours at the start; without it those that were chosen last
 
     [keys]                     # an action and its key, or several keys
@@ -37,7 +37,6 @@ class Preferences:
 
     keys: Mapping[str, str] = field(default_factory=dict[str, str])
     captures_mouse: bool = True
-    uses_vi_keys: bool = False
     theme: str = ""  # "": the one that was chosen last
 
 
@@ -60,8 +59,9 @@ def read_preferences(path: Path, binding_scopes: Sequence[Sequence[BindingType]]
     chosen = {str(name): _read_keys(file, str(name), value, known) for name, value in keys.items()}
     for scope in scopes:
         _check_scope(file, scope, chosen)
-    mouse, vi = read_switch(file, "mouse", default=True), read_switch(file, "vi", default=False)
-    return Preferences({name: ",".join(each) for name, each in chosen.items()}, mouse, vi, _read_theme(file))
+    read_switch(file, "vi", default=False)  # a mistake in what the line mode reads is one here, too
+    mouse = read_switch(file, "mouse", default=True)
+    return Preferences({name: ",".join(each) for name, each in chosen.items()}, mouse, _read_theme(file))
 
 
 def theme_names() -> list[str]:

@@ -14,12 +14,10 @@ from typing import ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.document._document import Document
 from textual.message import Message
 from textual.widgets import TextArea
 
 from specchat.drawing.glyphs import printable_with_tabs
-from specchat.tui.vi_keys import ViChange, ViKeys
 
 NEWLINE_KEYS = frozenset({"ctrl+j", "shift+enter", "alt+enter", "newline"})
 LONG_PASTE_LINES = 20
@@ -45,19 +43,12 @@ class PromptBox(TextArea):
 
         action: str
 
-    @dataclass
-    class ModeChanged(Message):
-        """The vi mode changed: letters are inserted, or they are commands."""
-
-        is_inserting: bool
-
-    def __init__(self, vi_keys: ViKeys | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__(
             id="prompt", soft_wrap=True, tab_behavior="focus", show_line_numbers=False, highlight_cursor_line=False,
             compact=True,
         )  # fmt: skip
         self.is_completing = False
-        self._vi_keys = vi_keys
         self._pastes: dict[str, str] = {}
         self._earlier_questions: Sequence[str] = ()
         self._question_index: int | None = None
@@ -102,12 +93,9 @@ class PromptBox(TextArea):
         self.load_text("")
         self._pastes.clear()
         self._question_index = None
-        if self._vi_keys:
-            self._vi_keys.start_inserting()
-            self.post_message(self.ModeChanged(is_inserting=True))
 
     async def _on_key(self, event: events.Key) -> None:
-        if self._handle_completion_key(event.key) or self._handle_vi_key(event) or self._handle_prompt_key(event.key):
+        if self._handle_completion_key(event.key) or self._handle_prompt_key(event.key):
             event.stop()
             event.prevent_default()
             return
@@ -135,45 +123,6 @@ class PromptBox(TextArea):
         if action:
             self.post_message(self.CompletionAction(action))
         return action is not None
-
-    def _handle_vi_key(self, event: events.Key) -> bool:
-        """Handle a key of the normal mode, and the Escape that begins it. A second Escape goes to the screen."""
-        vi = self._vi_keys
-        if vi is None or (vi.is_inserting and event.key != "escape"):
-            return False
-        if event.key in ("j", "k") and not vi.is_incomplete:
-            return self._move_by_line(-1 if event.key == "k" else 1)
-        cursor = self._text_document.get_index_from_location(self.cursor_location)
-        was_inserting = vi.is_inserting
-        if event.key == "escape" and (was_inserting or vi.is_incomplete):
-            self._apply(vi.escape(self.text, cursor))
-        elif event.key != "escape" and event.is_printable and event.character:
-            if change := vi.press(event.character, self.text, cursor):
-                self._apply(change)
-        else:
-            return False
-        if was_inserting != vi.is_inserting:
-            self.post_message(self.ModeChanged(vi.is_inserting))
-        return True
-
-    @property
-    def _text_document(self) -> Document:
-        assert isinstance(self.document, Document)  # of every text area that can be edited
-        return self.document
-
-    def _move_by_line(self, step: int) -> bool:
-        if not self._handle_prompt_key("up" if step < 0 else "down"):
-            (self.action_cursor_up if step < 0 else self.action_cursor_down)()
-        return True
-
-    def _apply(self, change: ViChange) -> None:
-        place = self._text_document.get_location_from_index
-        if change.is_undo:
-            self.undo()
-            return
-        if change.is_edit:
-            self.replace(change.inserted, place(change.start), place(change.end))
-        self.move_cursor(place(change.cursor))
 
     def _handle_prompt_key(self, key: str) -> bool:
         if key in NEWLINE_KEYS:

@@ -28,7 +28,7 @@ SCREEN_COMMANDS: Mapping[str, ScreenCommand] = {
         ScreenCommand("inspect", "", "the last answer by drafter, step by step", "inspect"),
         ScreenCommand("mouse", "", "release the mouse to the terminal, or capture it again", "app.toggle_mouse"),
         ScreenCommand("theme", "[NAME]", "choose the colours", "open_picker('theme')"),
-        ScreenCommand("keys", "", "show every key, those that one needs first", "show_keys"),
+        ScreenCommand("keys", "", "show every key, those that one needs first", "app.show_keys"),
     )
 }
 PICKER_ACTIONS: Mapping[str, str] = {
@@ -48,7 +48,7 @@ def all_commands() -> Mapping[str, CommandInfo]:
 
 def screen_action(name: str, argument: str) -> str | None:
     if name == "theme" and argument:
-        return f"set_theme({argument!r})"
+        return f"app.set_theme({argument!r})"
     if name in SCREEN_COMMANDS:
         return SCREEN_COMMANDS[name].action
     return PICKER_ACTIONS.get(name) if not argument else None

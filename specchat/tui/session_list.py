@@ -34,11 +34,21 @@ MIN_PREVIEW_COLUMNS = 100
 
 
 class SessionPreview(Static):
-    def __init__(self, glyphs: Glyphs) -> None:
-        super().__init__("", id="preview", markup=False)
-        self._glyphs = glyphs
+    """The last turn of the highlighted conversation."""
 
-    def show_turn(self, turn: StoredTurn | None) -> None:
+    def __init__(self, background_requests: BackgroundRequests, glyphs: Glyphs) -> None:
+        super().__init__("", id="preview", markup=False)
+        self._background_requests, self._glyphs = background_requests, glyphs
+        self._session = ""
+
+    def show_session(self, session_id: str) -> None:
+        self._session = session_id
+        self._background_requests.read_last_turn(session_id, self, partial(self.show_turn, session_id))
+
+    def show_turn(self, session_id: str, turn: StoredTurn | None) -> None:
+        """Show it, unless the highlight has moved since."""
+        if session_id != self._session:
+            return
         if turn is None:
             self.update(Content("this conversation is empty").stylize("$text-muted"))
             return
@@ -127,7 +137,7 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
         yield Input(id="new-name", compact=True)
         with Horizontal():
             yield SessionList(self._glyphs, self._current_session)
-            yield SessionPreview(self._glyphs)
+            yield SessionPreview(self._background_requests, self._glyphs)
         yield Static(KEY_HINT, id="hint", markup=False)
 
     def on_mount(self) -> None:
@@ -138,10 +148,6 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
     @property
     def session_list(self) -> SessionList:
         return self.query_one(SessionList)
-
-    @property
-    def highlighted_row(self) -> SessionRow | None:
-        return self.session_list.highlighted_row
 
     @on(Input.Changed, "#search")
     def search(self, event: Input.Changed) -> None:
@@ -167,20 +173,11 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
         found = (row for row in rows if search_text and row.kind in LISTED_KINDS and row.id not in matching_ids)
         self.session_list.show([*matching, *found])
 
-    def _finish_change(self, notice: str, response: Json | SpecchatError) -> None:
-        self._show_hint(str(response) if isinstance(response, SpecchatError) else notice)
-        self._request_rows()
-
     @on(OptionList.OptionHighlighted)
     def request_preview(self) -> None:
         """Read the highlighted conversation, if the screen has room for a preview."""
-        if (row := self.highlighted_row) and not self.has_class("-narrow"):
-            self._background_requests.read_last_turn(row.id, self, partial(self.show_preview, row.id))
-
-    def show_preview(self, session_id: str, turn: StoredTurn | None) -> None:
-        """Show it, unless the highlight has moved since."""
-        if (row := self.highlighted_row) and row.id == session_id:
-            self.query_one(SessionPreview).show_turn(turn)
+        if (row := self.session_list.highlighted_row) and not self.has_class("-narrow"):
+            self.query_one(SessionPreview).show_session(row.id)
 
     def on_resize(self) -> None:
         self.set_class(self.size.width < MIN_PREVIEW_COLUMNS, "-narrow")
@@ -193,25 +190,21 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
 
     @on(Input.Submitted, "#new-name")
     def rename_highlighted(self, event: Input.Submitted) -> None:
-        name, row = event.value.strip(), self.highlighted_row
+        name, row = event.value.strip(), self.session_list.highlighted_row
         if name and row:
-            self._send_change("rename", row, f"renamed to {name}", name=name)
+            self._change("rename", row, f"renamed to {name}", name=name)
         self._end_renaming()
 
     def action_choose(self, method: str) -> None:
-        if row := self.highlighted_row:
-            self._close_with((method, row.id))
+        """Close once: a second key in the queue would close the screen below."""
+        if self.is_current and (row := self.session_list.highlighted_row):
+            self.dismiss((method, row.id))
 
     def action_back(self) -> None:
         if self.query_one("#new-name").display:
             self._end_renaming()
-        else:
-            self._close_with(None)
-
-    def _close_with(self, chosen: tuple[str, str] | None) -> None:
-        """Close once: a second key in the queue would close the screen below."""
-        if self.is_current:
-            self.dismiss(chosen)
+        elif self.is_current:
+            self.dismiss(None)
 
     def action_move(self, step: int) -> None:
         if step < 0:
@@ -220,29 +213,32 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
             self.session_list.action_cursor_down()
 
     def action_rename(self) -> None:
-        if row := self.highlighted_row:
+        if row := self.session_list.highlighted_row:
             name = self.query_one("#new-name", Input)
             name.value, name.display = row.name, True
             name.focus()
             self._show_hint("Enter renames, Esc cancels")
 
     def action_delete(self) -> None:
-        row = self.highlighted_row
+        row = self.session_list.highlighted_row
         if row is None:
             return
         if row.id == self._current_session:
             self._show_hint("this is the open conversation; use /delete")
             return
         self._deleted_rows.append(row)
-        self._send_change("delete", row, f"deleted {row.name}; Ctrl+Z restores it")
+        self._change("delete", row, f"deleted {row.name}; Ctrl+Z restores it")
 
     def action_undo(self) -> None:
         if self._deleted_rows:
             row = self._deleted_rows.pop()
-            self._send_change("restore", row, f"restored {row.name}")
+            self._change("restore", row, f"restored {row.name}")
 
-    def _send_change(self, method: str, row: SessionRow, notice: str, **params: Any) -> None:
-        finish = partial(self._finish_change, notice)
+    def _change(self, method: str, row: SessionRow, notice: str, **params: Any) -> None:
+        def finish(response: Json | SpecchatError) -> None:
+            self._show_hint(str(response) if isinstance(response, SpecchatError) else notice)
+            self._request_rows()
+
         self._background_requests.send(method, {"session": row.id, **params}, self, finish)
 
     def _request_rows(self) -> None:

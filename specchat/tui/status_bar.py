@@ -12,7 +12,7 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from specchat.drawing.glyphs import ASCII, UNICODE, Glyphs, sparkline
+from specchat.drawing.glyphs import UNICODE, Glyphs, sparkline
 from specchat.tui.live_stats import WINDOW_STEPS, AcceptanceShares, Phase, StatsSnapshot
 
 NARROW_COLUMNS, WIDE_COLUMNS = 80, 120
@@ -57,8 +57,6 @@ def _phase_fields(stats: StatsSnapshot, columns: int, glyphs: Glyphs) -> tuple[l
         return ["ready", *_context_and_memory(stats, is_wide=columns >= WIDE_COLUMNS)], spaced
     if stats.is_speculation_paused:
         return _paused_fields(stats, glyphs), spaced
-    if glyphs.is_ascii:
-        return _ascii_fields(stats, is_narrow=columns < NARROW_COLUMNS), " "
     if columns < NARROW_COLUMNS:
         return _narrow_fields(stats, glyphs), " "
     is_wide = columns >= WIDE_COLUMNS
@@ -108,25 +106,6 @@ def _narrow_fields(stats: StatsSnapshot, glyphs: Glyphs) -> list[str]:
         _tokens_per_step(stats, "tok/step"),
         _speed_field(stats, glyphs, "t/s"),
         f"ctx{context}" if context else "",
-    )
-
-
-def _ascii_fields(stats: StatsSnapshot, *, is_narrow: bool) -> list[str]:
-    drafter = f">{stats.drafter}" if stats.drafter else ""
-    draft_tokens = "" if stats.draft_tokens is None else f" K={stats.draft_tokens}"
-    bar = acceptance_bar(stats.acceptance, ASCII) if stats.acceptance and not is_narrow else ""
-    before_speed = {
-        "acc": _percent(stats.acceptance_rate),
-        "ses": _percent(stats.session_acceptance_rate),
-        "tok/step": _tokens_per_step(stats, ""),
-    }
-    context = _context_percent(stats)
-    return _non_empty(
-        f"{stats.variant}{drafter}{draft_tokens}",
-        bar,
-        *(f"{name}={value}" for name, value in before_speed.items() if value),
-        _speed_field(stats, ASCII, "t/s"),
-        f"ctx={context}" if context else "",
     )
 
 

@@ -1,10 +1,10 @@
-"""An answer that is being generated: draws the visible rows, and wraps only the last line again as text arrives.
+"""Text that grows: only the last line is wrapped again as text arrives, and only the visible rows are drawn.
 
-Prose wraps at words; code in fences folds at the edge. The text is shown as received, without Markdown.
+An answer that is being generated is shown as received, without Markdown; code in fences has its colours.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from textual.content import Content
@@ -16,7 +16,6 @@ from textual.widget import Widget
 from specchat.drawing.glyphs import printable
 
 FENCE = re.compile(r" {0,3}(?P<marks>`{3,}|~{3,})[ ]*(?P<language>[\w+#.-]*)[^`]*\Z")
-LineReplacements = Mapping[int, Callable[[int], str]]  # line number -> text for a width
 MAX_LINE_CHARS = 2048  # longer lines are cut
 
 Highlighter = Callable[[str, str], Content]
@@ -27,88 +26,58 @@ def no_highlight(code: str, _language: str) -> Content:
     return Content(code)
 
 
-@dataclass(frozen=True)
-class SourceLine:
-    """A line of the answer; `language` is None for prose, and that of the fence for code."""
+@dataclass
+class Rows:
+    """Lines in, rows of the screen out; the rows before `final_row_count` change only with the width."""
 
-    text: str
-    language: str | None = None
+    width: int = 80
+    rows: list[Content] = field(default_factory=list[Content])
+    final_row_count: int = 0
+    lines: list[Content] = field(default_factory=list[Content])  # that have ended
+    open_line: Content = field(default_factory=Content)  # the last line, which may grow
+
+    def extend(self, ended: Sequence[Content], open_line: Content) -> None:
+        """Add lines, the first of them in place of the open one."""
+        del self.rows[self.final_row_count :]
+        self.lines += ended
+        self._append_rows(ended, open_line)
+
+    def rewrap(self, width: int) -> None:
+        self.width, self.rows = max(1, width), []
+        self._append_rows(self.lines, self.open_line)
+
+    def _append_rows(self, ended: Sequence[Content], open_line: Content) -> None:
+        self.rows += [row for line in ended for row in (line.wrap(self.width) if line else [line])]
+        self.final_row_count, self.open_line = len(self.rows), open_line
+        self.rows += open_line.wrap(self.width) if open_line else ()
 
 
 @dataclass
-class WrappedText:
-    """Text in pieces in, rows of the screen out."""
+class WrappedText(Rows):
+    """Text in pieces in, rows out."""
 
     highlight: Highlighter = no_highlight
-    width: int = 80
-    lines: list[SourceLine] = field(default_factory=list[SourceLine])
-    rows: list[Content] = field(default_factory=list[Content])
-    replacements: LineReplacements = field(default_factory=dict[int, Callable[[int], str]])
-    final_row_count: int = 0  # rows that change only with the width
-    open_line: str = ""  # the last line, which may grow
-    _first_rows: list[int] = field(default_factory=list[int])  # the first row of every line
     _pending_return: str = ""
     _fence: str = ""
-    _language: str | None = None
-
-    @property
-    def text(self) -> str:
-        """The whole text as shown; lines that were cut are joined again."""
-        return "".join([*(line.text for line in self.lines), self.open_line, printable(self._pending_return)])
+    _language: str | None = None  # None in prose
 
     def append(self, text: str) -> None:
         text = self._pending_return + text
         self._pending_return = "\r" if text.endswith("\r") else ""  # perhaps half of a \r\n
-        *whole, self.open_line = (self.open_line + printable(text.removesuffix("\r"))).split("\n")
-        del self.rows[self.final_row_count :]
-        for line in whole:
-            self._finish_line(line, end="\n")
-        while len(self.open_line) > MAX_LINE_CHARS:
-            cut, self.open_line = self.open_line[:MAX_LINE_CHARS], self.open_line[MAX_LINE_CHARS:]
-            self._finish_line(cut, end="")
-        if self.open_line:
-            self.rows += self._wrap_line(self.open_line, self._language, is_finished=False)
+        *whole, last = (self.open_line.plain + printable(text.removesuffix("\r"))).split("\n")
+        ended = [part for line in whole for part in self._finish_line(line)]
+        while len(last) > MAX_LINE_CHARS:
+            ended += self._finish_line(last[:MAX_LINE_CHARS])
+            last = last[MAX_LINE_CHARS:]
+        self.extend(ended, Content(last))
 
-    def rewrap(self, width: int) -> None:
-        self.width, self.rows, self._first_rows = max(1, width), [], []
-        for line in self.lines:
-            self._first_rows.append(len(self.rows))
-            self.rows += self._wrap_line(line.text.removesuffix("\n"), line.language, is_finished=True)
-        self.final_row_count = len(self.rows)
-        if self.open_line:
-            self.rows += self._wrap_line(self.open_line, self._language, is_finished=False)
-        self._apply_replacements()
-
-    def replace_lines(self, replacements: LineReplacements) -> None:
-        """Show other text in place of these lines; the number of rows stays the same."""
-        self.replacements = replacements
-        self._apply_replacements()
-
-    def _apply_replacements(self) -> None:
-        for number, row in self._single_row_lines() if self.replacements else ():
-            if number in self.replacements:
-                self.rows[row] = Content(self.replacements[number](self.width))
-
-    def _single_row_lines(self) -> Iterator[tuple[int, int]]:
-        """The lines that take one row: number in the answer, and row."""
-        number = 0
-        for line, row, following in zip(
-            self.lines, self._first_rows, [*self._first_rows[1:], self.final_row_count], strict=True
-        ):
-            if following == row + 1:
-                yield number, row
-            number += line.text.endswith("\n")
-
-    def _finish_line(self, text: str, end: str) -> None:
+    def _finish_line(self, text: str) -> list[Content]:
+        """The line in parts that are not too long."""
         language = self._language
         self._track_fence(text)
-        if self._language is None:
-            language = None  # the fence itself is no code
-        self.lines.append(SourceLine(text + end, language))
-        self._first_rows.append(self.final_row_count)
-        for offset in range(0, max(1, len(text)), MAX_LINE_CHARS):
-            self.rows += self._wrap_line(text[offset : offset + MAX_LINE_CHARS], language, is_finished=True)
-        self.final_row_count = len(self.rows)
+        parts = [text[offset : offset + MAX_LINE_CHARS] for offset in range(0, max(1, len(text)), MAX_LINE_CHARS)]
+        is_code = language is not None and self._language is not None  # the fence itself is no code
+        return [self.highlight(part, language or "") if is_code else Content(part) for part in parts]
 
     def _track_fence(self, text: str) -> None:
         match = FENCE.match(text)
@@ -119,19 +88,51 @@ class WrappedText:
         elif match["marks"].startswith(self._fence) and not match["language"]:
             self._fence, self._language = "", None
 
-    def _wrap_line(self, text: str, language: str | None, *, is_finished: bool) -> list[Content]:
-        if language is None:
-            return Content(text).wrap(self.width) if text else [Content("")]
-        return (self.highlight(text, language) if is_finished else Content(text)).fold(self.width)
 
+class RowsView(Widget):
+    """Draws the visible rows of a text, those that are final once."""
 
-class StreamingAnswer(Widget):
-    DEFAULT_CSS = "StreamingAnswer { height: auto; width: 1fr; }"
+    DEFAULT_CSS = "RowsView { height: auto; width: 1fr; }"
 
-    def __init__(self) -> None:
+    def __init__(self, text: Rows) -> None:
         super().__init__()
-        self.wrapped_text = WrappedText(highlight_code)
+        self._text = text
         self._strip_cache: dict[int, Strip] = {}  # of final rows
+
+    def redraw(self) -> None:
+        """Other text in the same rows."""
+        self._strip_cache.clear()
+        self.refresh()
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        if width and width != self._text.width:
+            self._text.rewrap(width)
+            self._strip_cache.clear()
+        return len(self._text.rows)
+
+    def notify_style_update(self) -> None:
+        self._strip_cache.clear()
+        super().notify_style_update()
+
+    def render_line(self, y: int) -> Strip:
+        width = self.size.width
+        if not 0 <= y < len(self._text.rows) or not width:
+            return Strip.blank(width, self.rich_style)
+        strip = self._strip_cache.get(y)
+        if strip is None or strip.cell_length != width:
+            strip = self.draw_row(y, width)
+            if y < self._text.final_row_count:
+                self._strip_cache[y] = strip
+        return strip
+
+    def draw_row(self, y: int, width: int) -> Strip:
+        return Visual.to_strips(self, self._text.rows[y], width, 1, self.visual_style)[0]
+
+
+class StreamingAnswer(RowsView):
+    def __init__(self) -> None:
+        self.wrapped_text = WrappedText(highlight=highlight_code)
+        super().__init__(self.wrapped_text)
 
     def append_text(self, text: str) -> None:
         """Append; the layout is updated only when a row is added."""
@@ -140,36 +141,10 @@ class StreamingAnswer(Widget):
         self.refresh(layout=len(self.wrapped_text.rows) != before)
 
     def set_text(self, text: str) -> None:
-        self.wrapped_text = WrappedText(highlight_code, self.wrapped_text.width)
-        self._strip_cache.clear()
+        self._text = self.wrapped_text = WrappedText(self.wrapped_text.width, highlight=highlight_code)
         self.wrapped_text.append(text)
+        self._strip_cache.clear()
         self.refresh(layout=True)
-
-    def replace_lines(self, replacements: LineReplacements) -> None:
-        self.wrapped_text.replace_lines(replacements)
-        self._strip_cache.clear()
-        self.refresh()
-
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        if width and width != self.wrapped_text.width:
-            self.wrapped_text.rewrap(width)
-            self._strip_cache.clear()
-        return len(self.wrapped_text.rows)
-
-    def notify_style_update(self) -> None:
-        self._strip_cache.clear()
-        super().notify_style_update()
-
-    def render_line(self, y: int) -> Strip:
-        width = self.size.width
-        if not 0 <= y < len(self.wrapped_text.rows) or not width:
-            return Strip.blank(width, self.rich_style)
-        strip = self._strip_cache.get(y)
-        if strip is None or strip.cell_length != width:
-            strip = Visual.to_strips(self, self.wrapped_text.rows[y], width, 1, self.visual_style)[0]
-            if y < self.wrapped_text.final_row_count:
-                self._strip_cache[y] = strip
-        return strip
 
 
 def highlight_code(code: str, language: str) -> Content:

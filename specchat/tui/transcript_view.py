@@ -30,10 +30,54 @@ WELCOME = """Ask something below. A drafter speeds up decoding; the text is the 
 Esc      stop and keep the partial answer  Ctrl+C  twice: quit; the conversation is stored"""
 
 
-class Transcript(VerticalScroll, can_focus=False):
-    class ReachedEnd(Message):
-        """The user scrolled back to the end."""
+class FollowingScroll(VerticalScroll, can_focus=False):
+    """Scrolls with new text until the user scrolls up, and again when the end is reached."""
 
+    is_following = True
+
+    def follow(self) -> None:
+        self._reach_end()
+        self.call_after_refresh(self._scroll_if_following)
+
+    def on_resize(self) -> None:
+        self.watch_virtual_size()
+
+    def watch_virtual_size(self) -> None:
+        """New content: scroll. Textual's own anchor would push short content to the bottom."""
+        if self.is_following:
+            self.call_after_refresh(self._scroll_if_following)
+
+    def _scroll_if_following(self) -> None:
+        if self.is_following:
+            self.scroll_end(animate=False, immediate=True)
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Scrolling up stops following; reaching the end resumes it."""
+        super().watch_scroll_y(old_value, new_value)
+        self.call_after_refresh(self._update_following, self.size, is_up=new_value < old_value)
+
+    def _update_following(self, size: Size, *, is_up: bool) -> None:
+        """Ignore a scroll position that changed because the size did."""
+        if self.scroll_y >= self.max_scroll_y - 1:
+            self._reach_end()
+        elif is_up and size == self.size:
+            self.is_following = False
+
+    @on(MouseScrollUp)
+    def leave_end(self) -> None:
+        """The user scrolls up: text that comes before the next frame must not scroll back."""
+        self.is_following = self.is_following and self.max_scroll_y <= 0
+
+    def _reach_end(self) -> None:
+        was_following, self.is_following = self.is_following, True
+        if not was_following:
+            self.call_later(self.on_end_reached)
+
+    async def on_end_reached(self) -> None:
+        """The user came back to the end."""
+
+
+class Transcript(FollowingScroll, can_focus=False):
     class OlderRequested(Message):
         """The user wants earlier turns."""
 
@@ -48,7 +92,6 @@ class Transcript(VerticalScroll, can_focus=False):
         self._glyphs = glyphs
         self._hidden_turns: list[StoredTurn] = []
         self._questions: list[str] = []
-        self.is_following = True  # whether it scrolls with new text
 
     def compose(self) -> ComposeResult:
         yield Static(WELCOME, id="welcome", markup=False)
@@ -142,43 +185,11 @@ class Transcript(VerticalScroll, can_focus=False):
         await self.mount(Static(diff_content(title.partition(":")[0], lines), classes="diff"))
         self.follow()
 
-    def follow(self) -> None:
-        self._reach_end()
-        self.call_after_refresh(self._scroll_if_following)
-
-    def on_resize(self) -> None:
-        self.watch_virtual_size()
-
-    def watch_virtual_size(self) -> None:
-        """New content: scroll. Textual's own anchor would push short content to the bottom."""
-        if self.is_following:
-            self.call_after_refresh(self._scroll_if_following)
-
-    def _scroll_if_following(self) -> None:
-        if self.is_following:
-            self.scroll_end(animate=False, immediate=True)
-
-    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Scrolling up stops following; reaching the end resumes it."""
-        super().watch_scroll_y(old_value, new_value)
-        self.call_after_refresh(self._update_following, self.size, is_up=new_value < old_value)
-
-    def _update_following(self, size: Size, *, is_up: bool) -> None:
-        """Ignore a scroll position that changed because the size did."""
-        if self.scroll_y >= self.max_scroll_y - 1:
-            self._reach_end()
-        elif is_up and size == self.size:
-            self.is_following = False
-
-    @on(MouseScrollUp)
-    def leave_end(self) -> None:
-        """The user scrolls up: text that comes before the next frame must not scroll back."""
-        self.is_following = self.is_following and self.max_scroll_y <= 0
-
-    def _reach_end(self) -> None:
-        if not self.is_following:
-            self.post_message(self.ReachedEnd())
-        self.is_following = True
+    async def on_end_reached(self) -> None:
+        """The end is in view again: Markdown moves no line that is being read."""
+        for turn in self.turns:
+            if turn.is_finished:
+                await turn.finalize()
 
     async def _mount_stored(self, turns: Sequence[StoredTurn], first: int, before: TurnView | None = None) -> None:
         outcomes = _outcomes_of(turns)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 from textual import on
@@ -26,7 +25,7 @@ from specchat.chat.turn_summary import acceptance_text, waits
 from specchat.drawing.glyphs import UNICODE, Glyphs, printable
 from specchat.history.history_reader import StoredTurn
 from specchat.host.protocol import totals_from_json
-from specchat.tui.code_block_header import CodeBlockHeader, header_texts
+from specchat.tui.code_block_header import CodeBlockHeader
 from specchat.tui.folded_text import CallView, ThinkingView
 from specchat.tui.streaming_answer import StreamingAnswer
 
@@ -164,7 +163,7 @@ class TurnView(Vertical, can_focus=True):
 
     def set_text(self, text: str) -> None:
         """Show another text in the place of the answer so far."""
-        self.answer, self._pending_text = text, ""
+        self.answer = text
         for streaming in self.query_children(StreamingAnswer):
             streaming.set_text(text)
 
@@ -210,9 +209,8 @@ class TurnView(Vertical, can_focus=True):
         self._is_finalizing = True
         streaming = self.query_children(StreamingAnswer).first()
         if self._glyphs.is_ascii or not self.answer.strip() or len(self.answer) > MAX_MARKDOWN_CHARS:
-            if not streaming.wrapped_text.text:  # of a stored answer, which is not drawn twice
+            if not streaming.wrapped_text.rows:  # of a stored answer, which is not drawn twice
                 streaming.append_text(self.answer)
-            self._show_code_headers()
             self.is_final = True
             return
         from specchat.tui.markdown_answer import MarkdownAnswer  # the parser is imported with the first answer
@@ -225,25 +223,13 @@ class TurnView(Vertical, can_focus=True):
             markdown.display = True
             await streaming.remove()
         self.is_final = True
-        self._show_code_headers()
+        self.set_newest(is_newest=self._is_newest)
 
     def set_newest(self, *, is_newest: bool) -> None:
         """Set whether this is the last turn of the conversation, which commands work on."""
-        if is_newest != self._is_newest:
-            self._is_newest = is_newest
-            if self.is_final:
-                self._show_code_headers()
-
-    def _show_code_headers(self) -> None:
-        for streaming in self.query_children(StreamingAnswer):
-            streaming.replace_lines(
-                {
-                    line: partial(header.to_line, glyphs=self._glyphs, is_newest=self._is_newest, is_fence=True)
-                    for line, header in header_texts(printable(self.answer)).items()
-                }
-            )
+        self._is_newest = is_newest
         for header in self.query(CodeBlockHeader):
-            header.set_newest(is_newest=self._is_newest)
+            header.set_newest(is_newest=is_newest)
 
     async def show_stored(self, stored: StoredTurn, outcomes: Mapping[str, ToolOutcome]) -> None:
         """Show a turn of the history, with the outcomes of its calls by their ids."""

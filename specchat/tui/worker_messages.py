@@ -1,4 +1,4 @@
-"""The messages of the worker threads to the screen, besides the events of an answer. Values and their queue only."""
+"""The messages of the worker threads to the screen, besides the events of a question. Values and their queue only."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -6,8 +6,8 @@ from enum import Enum
 from threading import Lock
 
 from specchat.app.agent.agent_loop import AgentEvent
+from specchat.app.ask import Asked
 from specchat.chat.events import Event
-from specchat.chat.request import Request
 from specchat.history.history_reader import StoredTurn
 
 Versions = tuple[tuple[int, int], ...]  # of each turn: which version is shown, and how many there are
@@ -37,11 +37,6 @@ class ConversationNamed:
 
 
 @dataclass(frozen=True)
-class RequestSent:
-    request: Request
-
-
-@dataclass(frozen=True)
 class AnswerEnded:
     """The answer has ended. `is_stored`: its turn is part of the conversation."""
 
@@ -68,12 +63,10 @@ class EngineLost:
 
 @dataclass(frozen=True)
 class EngineState:
-    """The engine state (unloaded, loading or ready), the bytes of its models and caches, and its process id."""
+    """The engine state (unloaded, loading or ready), and the memory of its process."""
 
     state: str
     memory_bytes: int
-    warning: str = ""
-    pid: int = 0
 
 
 class InputKind(Enum):
@@ -122,7 +115,7 @@ ConversationMessage = (
     | ConversationOpened
     | ConversationNamed
     | VersionsChanged
-    | RequestSent
+    | Asked
     | AnswerEnded
     | TranscriptNote
     | RejectedEdit

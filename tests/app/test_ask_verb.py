@@ -69,7 +69,7 @@ def by_line_mode(patch: pytest.MonkeyPatch, names: Sequence[str]) -> str:
 def by_screen(_patch: pytest.MonkeyPatch, names: Sequence[str]) -> str:
     messages = MessageQueue(lambda: None)
     worker = SessionWorker(SessionRequest(), messages)
-    worker.connect()
+    worker.conversation.connect()
     worker.run_line(mentioned(names), Event())
     worker.close()
     return " ".join(str(getattr(each, "text", getattr(each, "message", ""))) for each in messages.take_all())

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from specchat.app.chat_state import ChatState
+from specchat.app.command_registry import SUMMARY_QUESTION
 from specchat.app.part_reader import PART_PROMPT
-from specchat.app.summarize import DEFAULT_QUESTION
 from specchat.host.client import Conversation, SessionRequest
 from specchat.profile.settings import read_settings
 from tests.front import type_line
@@ -85,7 +85,7 @@ def test_a_private_conversation_reads_long_files_as_well(runtime, chat, sent):
 def test_a_file_that_fits_is_attached_whole(chat, sent, capsys):
     type_line(chat, "/summarize @short.txt")
 
-    assert sent == [(DEFAULT_QUESTION, ["short.txt"], None)]
+    assert sent == [(SUMMARY_QUESTION, ["short.txt"], None)]
     assert "attached: short.txt (about 15 tokens)" in capsys.readouterr().err
 
 
@@ -124,7 +124,7 @@ def test_notes_that_do_not_fit_are_summarized_again(chat, monkeypatch):
     assert texts[3:] == [
         "Part 1 of 2 of the notes about a book.txt",
         "Part 2 of 2 of the notes about a book.txt",
-        DEFAULT_QUESTION,
+        SUMMARY_QUESTION,
     ]
 
 
@@ -140,7 +140,7 @@ def test_a_part_with_more_tokens_than_estimated_is_halved_with_those_behind_it(c
     type_line(chat, '/summarize "a book.txt"')
 
     assert texts[2:] == ["Part 3 of 3 of a book.txt", "Part 3 of 4 of a book.txt", "Part 4 of 4 of a book.txt",
-                         DEFAULT_QUESTION]  # fmt: skip
+                         SUMMARY_QUESTION]  # fmt: skip
 
 
 @pytest.mark.parametrize("end", ["cancelled", "failed"])

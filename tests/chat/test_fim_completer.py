@@ -89,7 +89,7 @@ def test_draft_tokens_are_verified_only_where_that_pays(row_power, is_drafting, 
 
 def test_the_heads_of_the_model_draft_completions():
     with_heads = load_engine(Profile().override({"models.draft": ""}))
-    names = {"medusa", "eagle", "eagle3"} & with_heads.create_completion_drafters().keys()
+    names = {"eagle3", "mtp"} & with_heads.create_completion_drafters().keys()
     completer = completer_of(with_heads, variant=min(names))
 
     finished = list(completer.complete(FimRequest(BEFORE, AFTER, 24), Flag()))[-1]

@@ -221,8 +221,8 @@ def test_a_variant_that_cannot_run_is_refused_with_its_needs(variant, said):
 
 
 def test_a_profile_that_pins_an_unavailable_variant_is_refused():
-    with pytest.raises(ProfileError, match="variant 'medusa' needs a Medusa head"):
-        route("x", speculation_variant="medusa")
+    with pytest.raises(ProfileError, match="variant 'dflash' needs a DFlash head"):
+        route("x", speculation_variant="dflash")
 
 
 @each_row(
@@ -248,7 +248,7 @@ def test_the_reason_of_a_fixed_variant_names_the_profile():
 
 def test_a_rule_that_fixes_an_unavailable_drafter_is_refused():
     with pytest.raises(ProfileError, match="variant 'mtp' needs a target whose checkpoint has MTP layers"):
-        by_rules("x", RouteRule(kind="chat", variants=("mtp", "eagle")))
+        by_rules("x", RouteRule(kind="chat", variants=("mtp", "dflash")))
 
 
 def test_a_rule_may_lower_the_budget_and_never_raise_it():

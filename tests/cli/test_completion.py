@@ -50,7 +50,7 @@ def press_tab(monkeypatch, capfd, line: str, shell: str = "bash") -> list[str]:
         ("specchat --variant look", ["lookup"]), ("specchat --targ", ["--target"]),
         ("specchat --target embedded/dr", ["embedded/draft"]),
         ("specchat chat --draft embedded/t", ["embedded/target"]),
-        ("specchat verify --variants lookup,suf", ["lookup,suffix"]), ("specchat models pull star", ["starter"]),
+        ("specchat models pull star", ["starter"]),
         ("specchat help en", ["engine"]), ("specchat help models pu", ["pull"]), ("specchat completion z", ["zsh"]),
         ("specchat vram -P mi", ["mine"]),
     ],
@@ -81,7 +81,7 @@ def test_files_are_left_to_the_shell(monkeypatch, capfd, line):
     assert [f"file,{line.split()[-1] if not line.endswith(' ') else ''}"] == press_tab(monkeypatch, capfd, line)
 
 
-@each_row("before", ["-r", "sessions export", "inspect", "verify --session"])
+@each_row("before", ["-r", "sessions export", "inspect"])
 def test_conversations_are_offered_the_newest_first(monkeypatch, capfd, before):
     with closing(HistoryWriter(history_path())) as history:
         for id in ("ab1", "ab2", "cd1"):

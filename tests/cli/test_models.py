@@ -1,4 +1,4 @@
-"""`specchat models`: the list, the advice, and what is said of a model and of its draft."""
+"""`specchat models`: the list, the advice, and a removal."""
 
 from __future__ import annotations
 
@@ -64,10 +64,9 @@ def test_local_models_of_other_programs_are_listed_with_what_fits(monkeypatch, t
     assert (found["quantization"], found["bytes"], found["fits"]) == ("Q8_0", path.stat().st_size, "bf16")
 
 
-def test_a_gguf_file_is_described_and_what_was_made_from_it_removed(monkeypatch, tmp_path):
+def test_what_was_made_from_a_gguf_file_is_removed(monkeypatch, tmp_path):
     monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
     path = write_gguf(tmp_path / "tiny.gguf")
-    assert "parameters" in printed(monkeypatch, "inspect", str(path))
     folder = prepared_gguf(path)
 
     printed(monkeypatch, "remove", str(path), "--yes")
@@ -94,10 +93,6 @@ def test_recommended_models_stand_before_those_that_are_only_known(monkeypatch):
 
     assert older
     assert last_recommended < min(older)
-
-
-def test_inspect_says_why_a_model_is_not_recommended(monkeypatch):
-    assert "advice    not recommended: superseded by Gemma 4" in printed(monkeypatch, "inspect", "google/gemma-3-4b-it")
 
 
 def test_the_advice_names_the_best_two_others_and_the_profile(monkeypatch):
@@ -145,21 +140,6 @@ def test_a_saved_profile_is_not_replaced_unasked(monkeypatch):
 @each_row("name", ["../x", "a/b", "", "x.toml", "-x"])
 def test_a_name_that_leaves_the_folder_is_refused(monkeypatch, name):
     assert 2 == command(monkeypatch, "models", "recommend", "--memory", "16", "--save", name or " ").code
-
-
-def test_a_model_is_described_and_its_draft_is_warned_of(monkeypatch):
-    text = printed(monkeypatch, "inspect", "Qwen/Qwen2.5-Coder-0.5B-Instruct", "--target", "Qwen3-8B")
-
-    assert "a qwen2 model of 24 layers, from the catalog" in text
-    assert (
-        "warning   Qwen/Qwen2.5-Coder-0.5B-Instruct has the tokens of qwen2.5 and Qwen/Qwen3-8B those of qwen3" in text
-    )
-
-
-def test_a_draft_on_this_disk_is_weighed(monkeypatch):
-    text = printed(monkeypatch, "inspect", "embedded/draft", "--target", "embedded")
-
-    assert "embedded/draft has 23% of the parameters of embedded" in text
 
 
 def test_nothing_heavy_is_imported_for_advice():

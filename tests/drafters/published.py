@@ -23,7 +23,6 @@ from specchat.drafters.heads.detect import inspect_head
 from specchat.drafters.heads.dflash_head import DFlashHead
 from specchat.drafters.heads.load_head import load_head
 from specchat.drafters.heads.spec import HeadSpec
-from specchat.drafters.medusa import MedusaHead
 from specchat.engine.cache import KVLayout, KVPool
 from specchat.forward.batch import RowBatch
 
@@ -100,8 +99,6 @@ def published(name: str, folder: Path = GOLDEN) -> Published:
 def logits_of(spec: HeadSpec, golden: Published) -> list[Tensor]:
     """The outputs of our network for the inputs of the publisher's code: the first run and the second."""
     head = load_head(spec, golden.target, torch.float32, CPU)
-    if isinstance(head, MedusaHead):
-        return [torch.stack(head.logits(golden.given["features"])), golden.given["second"]]
     if isinstance(head, DFlashHead):
         return two_blocks(head, golden)
     return [output.logits for output in two_runs(head, golden)]

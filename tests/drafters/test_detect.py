@@ -9,7 +9,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from specchat.cli.main import run
 from specchat.drafters.heads.detect import inspect_head, target_dimensions
 from specchat.drafters.heads.spec import MlaDimensions, TargetDimensions, mismatches
 from specchat.errors import ModelError
@@ -19,9 +18,6 @@ from tests.drafters.published import inspected, published
 from tests.tiny import saved
 
 DETECTED = {
-    "eagle1": ("eagle", "SafeAILab EAGLE-1 or EAGLE-2"),
-    "eagle1-bias": ("eagle", "SafeAILab EAGLE-1 or EAGLE-2"),
-    "speculators-eagle-norms": ("eagle", "speculators EAGLE"),
     "eagle3": ("eagle3", "SafeAILab EAGLE-3"),
     "angelslim": ("eagle3", "AngelSlim EAGLE-3"),
     "specforge": ("eagle3", "SpecForge EAGLE-3"),
@@ -32,8 +28,6 @@ DETECTED = {
     "mtp-qwen3_5_text": ("mtp", "Qwen3-Next MTP"),
     "mtp-mimo": ("mtp", "MiMo MTP"),
     "mtp-qwen3": ("mtp", "speculators MTP"),
-    "medusa1": ("medusa", "Medusa-1"),
-    "medusa2": ("medusa", "Medusa-1"),
     "mtp-glm4_moe": ("mtp", "DeepSeek-V3 MTP"),
     "mtp-deepseek_v3": ("mtp", "DeepSeek-V3 MTP"),
     "mtp-deepseek_v3-plain": ("mtp", "DeepSeek-V3 MTP"),
@@ -44,6 +38,7 @@ DETECTED = {
 }
 SMALL = torch.zeros(4, 4)
 PREFIX = "model.layers.5."
+PICKLED = replace(published("eagle3"), file="pytorch_model.bin")
 UNSUPPORTED = {  # tensors, config, and a part of the message
     "dflash": ({"fc.weight": torch.zeros(4, 20), "hidden_norm.weight": SMALL}, {}, "no mask_token_id"),
     "dflash by name": ({"x": SMALL}, {"architectures": ["DFlashDraftModel"]}, "DFlash"),
@@ -62,6 +57,13 @@ UNSUPPORTED = {  # tensors, config, and a part of the message
     ),
     "domino": ({"domino_gru.weight": SMALL}, {"architectures": ["DominoDraftModel"]}, "Domino"),
     "hydra": ({"hydra_mlp.0.0.linear.weight": SMALL}, {}, "Hydra, which the plugin specchat-heads computes"),
+    "medusa": ({"medusa_head.0.0.linear.weight": SMALL}, {}, "Medusa, which the plugin specchat-heads computes"),
+    "medusa by name": ({"x": SMALL}, {"medusa_num_heads": 3}, "Medusa, which the plugin specchat-heads computes"),
+    "eagle": ({"fc.weight": torch.zeros(4, 8)}, {}, "EAGLE-1, which the plugin specchat-heads computes"),
+    "eagle of speculators": (
+        {"fusion_fc.weight": torch.zeros(4, 8)}, {"speculators_model_type": "eagle"},
+        "EAGLE-1, which the plugin specchat-heads computes",
+    ),
     "p-eagle": ({"mask_hidden": SMALL}, {}, "P-EAGLE, which the plugin specchat-heads computes"),
     "assistant": ({"x": SMALL}, {"model_type": "gemma4_assistant"}, "gemma4_assistant"),
     "mlp": ({"x": SMALL}, {"speculators_model_type": "mlp"}, "speculators mlp"),
@@ -106,7 +108,7 @@ def test_a_head_is_detected_by_its_tensors(name, tmp_path):
     assert spec.unsupported_reason is None
 
 
-@pytest.mark.parametrize("name", ["eagle3", "mtp-deepseek", "mtp-deepseek_v3-plain", "medusa1"])
+@pytest.mark.parametrize("name", ["eagle3", "mtp-deepseek", "mtp-deepseek_v3-plain"])
 def test_the_tensors_are_enough_without_a_config(name, tmp_path):
     golden = published(name)
     folder = golden.save(tmp_path)
@@ -116,7 +118,7 @@ def test_the_tensors_are_enough_without_a_config(name, tmp_path):
 
     assert spec.kind == DETECTED[name][0]
     assert (spec.dimensions.head_size, spec.target_hidden_size) == (
-        {"medusa1": 16, "mtp-deepseek_v3-plain": 6 + 4}.get(name, 8),
+        {"mtp-deepseek_v3-plain": 6 + 4}.get(name, 8),
         16,
     )
 
@@ -133,9 +135,9 @@ def test_an_unsupported_head_is_named(name, tmp_path):
 
 
 def test_a_single_file_can_be_a_head(tmp_path):
-    folder = published("medusa1").save(tmp_path)
+    golden = published("eagle3")
 
-    assert inspect_head(folder / "medusa_lm_head.pt").kind == "medusa"
+    assert inspect_head(golden.save(tmp_path) / golden.file).kind == "eagle3"
 
 
 def test_a_head_in_the_checkpoint_of_its_target_is_detected(tmp_path):
@@ -159,15 +161,6 @@ def test_an_mtp_layer_saved_without_its_target_fits_every_depth(tmp_path):
     spec = inspect_head(stored(tmp_path, alone, golden.config))
 
     assert mismatches(spec, TargetDimensions(16, 7, 40)) == []
-
-
-def test_medusa_in_a_complete_model_is_medusa_2(tmp_path):
-    golden = published("medusa1")
-    whole = {f"medusa_head.{name}": tensor for name, tensor in golden.head.items()} | {"model.norm.weight": SMALL}
-
-    spec = inspect_head(stored(tmp_path, whole))
-
-    assert (spec.kind, spec.tokens_ahead, spec.format) == ("medusa", 3, "Medusa-2 in its target's checkpoint")
 
 
 def test_a_complete_model_is_no_head():
@@ -280,12 +273,6 @@ class TestOtherSettings:
         assert spec.dimensions.head_size == 8
         assert spec.warnings == ("config.json has head_dim = 5, the tensors have 8; the tensors are used",)
 
-    def test_the_number_of_medusa_heads_is_that_of_the_file(self, tmp_path):
-        spec = inspected(published("medusa1"), tmp_path)
-
-        assert spec.tokens_ahead == 3
-        assert "config.json has 2 heads, the file has 3" in spec.warnings[0]
-
     def test_a_tied_lm_head_is_the_heads_own_embeddings(self, tmp_path):
         golden = published("speculators-31")
         nested = golden.config["transformer_layer_config"] | {"tie_word_embeddings": True}
@@ -304,7 +291,7 @@ class TestOtherSettings:
         assert spec.unsupported_reason == "ModelOpt's next_layer_regular"
 
     def test_another_activation_is_named(self, tmp_path):
-        spec = inspected(published("eagle1"), tmp_path, hidden_act="gelu_pytorch_tanh")
+        spec = inspected(published("eagle3"), tmp_path, hidden_act="gelu_pytorch_tanh")
 
         assert spec.unsupported_reason == "layers with the activation gelu_pytorch_tanh"
 
@@ -458,14 +445,6 @@ class TestMla:
         assert len(spec.variants) == 3
         assert len(settings) == 4
 
-    def test_the_command_shows_what_it_is(self, tmp_path, capsys):
-        assert run(["models", "inspect", str(published("mtp-deepseek_v3").save(tmp_path))]) == 0
-
-        output = capsys.readouterr().out
-        assert "DeepSeek-V3 MTP (mtp)" in output
-        assert "heads over latents" in output
-        assert "not supported" not in output
-
 
 class TestMismatches:
     def test_a_block_head_for_another_target_is_refused_with_both_sizes(self, tmp_path):
@@ -482,11 +461,7 @@ class TestMismatches:
         dimensions = target_dimensions(EMBEDDED / "target")
 
         assert dimensions == TargetDimensions(256, 12, 8192)
-        assert [mismatches(inspect_head(EMBEDDED / head), dimensions) for head in ("eagle3", "mtp", "medusa")] == [
-            [],
-            [],
-            [],
-        ]
+        assert [mismatches(inspect_head(EMBEDDED / head), dimensions) for head in ("eagle3", "mtp")] == [[], []]
 
     def test_a_head_for_another_hidden_size_is_refused_with_both_sizes(self, tmp_path):
         spec = inspected(published("eagle3"), tmp_path)
@@ -505,7 +480,7 @@ class TestMismatches:
         assert reason == "it uses the target's embeddings, but has hidden size 16 and the target 20"
 
     def test_another_vocabulary_is_refused(self, tmp_path):
-        (reason,) = mismatches(inspected(published("medusa1"), tmp_path), TargetDimensions(16, 6, 41))
+        (reason,) = mismatches(inspected(published("eagle3"), tmp_path), TargetDimensions(16, 6, 41))
 
         assert reason == "its target vocabulary has 40 tokens, but the target's has 41"
 
@@ -538,7 +513,7 @@ class Bomb:
 class TestInvalidInput:
     def test_a_pickle_with_more_than_tensors_is_refused_and_never_executed(self, tmp_path):
         mark = tmp_path / "mark"
-        torch.save({"0.0.linear.weight": SMALL, "more": Bomb(mark)}, tmp_path / "medusa_lm_head.pt")
+        torch.save({"0.0.linear.weight": SMALL, "more": Bomb(mark)}, tmp_path / "pytorch_model.bin")
 
         with pytest.raises(ModelError, match="refused: this pickle contains more than tensors"):
             inspect_head(tmp_path)
@@ -558,18 +533,17 @@ class TestInvalidInput:
             inspect_head(tmp_path)
 
     def test_a_changed_file_is_read_again(self, tmp_path):
-        golden = published("medusa1")
+        golden = PICKLED
         first = inspected(golden, tmp_path)
-        name = "blocks.0.0.bias"
+        name = "fc.weight"
         old = first.tensors.read_tensor(name).clone()
 
-        again = inspected(golden, tmp_path, head={"0.0.linear.bias": old + 1})
+        again = inspected(golden, tmp_path, head={name: old + 1})
 
         assert torch.equal(again.tensors.read_tensor(name), old + 1)
 
-    @pytest.mark.parametrize("name", ["eagle3", "medusa1"])
-    def test_a_truncated_file_is_one_error_line(self, name, tmp_path):
-        golden = published(name)
+    @pytest.mark.parametrize("golden", [published("eagle3"), PICKLED], ids=lambda golden: golden.file)
+    def test_a_truncated_file_is_one_error_line(self, golden, tmp_path):
         path = golden.save(tmp_path) / golden.file
         path.write_bytes(path.read_bytes()[:-2000])
 
@@ -582,8 +556,6 @@ class TestInvalidInput:
             inspected(published("eagle3"), tmp_path, head={"midlayer.mlp.up_proj.weight": None})
         with pytest.raises(ModelError, match=r"lm_head\.weight, which d2t needs"):
             inspected(published("eagle3"), tmp_path, head={"lm_head.weight": None})
-        with pytest.raises(ModelError, match="2 LM heads for 3 columns"):
-            inspected(published("medusa1"), tmp_path / "medusa", head={"1.1.weight": None})
 
     def test_projections_that_no_head_size_fits_are_refused(self, tmp_path):
         odd = {"midlayer.self_attn.k_proj.weight": torch.zeros(7, 32)}
@@ -615,41 +587,6 @@ class TestInvalidInput:
                 inspect_head(tmp_path)
 
 
-class TestTheCommand:
-    def test_it_shows_the_format_the_evidence_and_that_it_fits(self, capsys):
-        assert run(["models", "inspect", "embedded/eagle3", "--target", "embedded"]) == 0
-
-        printed = capsys.readouterr().out
-        assert "SafeAILab EAGLE-3" in printed
-        assert "fc.weight [256, 768]: 3 hidden states of size 256" in printed
-        assert "4096 of 8192 tokens" in printed
-        assert "fits" in printed
-
-    def test_a_head_that_does_not_fit_is_refused(self, tmp_path, capsys):
-        folder = published("eagle3").save(tmp_path)
-
-        assert run(["models", "inspect", str(folder), "--target", "embedded"]) == 7
-
-        printed = capsys.readouterr()
-        assert "size 16" in printed.err
-        assert "has 256" in printed.err
-        assert printed.err.count("\n") == 1
-
-    def test_an_unsupported_head_can_be_inspected(self, tmp_path, capsys):
-        folder = stored(tmp_path, *UNSUPPORTED["dflash"][:2])
-
-        assert run(["models", "inspect", str(folder)]) == 0
-        assert "not supported yet: the config has no mask_token_id" in capsys.readouterr().out
-        assert run(["models", "inspect", str(folder), "--target", "embedded"]) == 7
-
-    def test_a_missing_head_is_exit_7_and_a_usage_error_is_exit_2(self, capsys):
-        assert run(["models", "inspect", "/nowhere/at/all"]) == 7
-        assert run(["models", "inspect", "embedded/target"]) == 7
-        assert run(["models", "inspect", "embedded/gone"]) == 7
-        assert run(["models", "inspect", "embedded/mtp", "--test"]) == 2
-        assert capsys.readouterr().err.count("specchat: ") == 4
-
-
 def test_an_embedded_head_is_found_by_its_name():
     assert find_head("embedded/eagle3") == EMBEDDED / "eagle3"
-    assert load_file(find_head("embedded/medusa") / "medusa_lm_head.safetensors")
+    assert load_file(find_head("embedded/mtp") / "model.safetensors")

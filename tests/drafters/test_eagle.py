@@ -23,7 +23,7 @@ from tests.tiny import VOCABULARY, target, write
 from tests.tiny_heads import drafted, drafter_of, prefilled, read, writing_of
 
 TEXT = [7, 3, 9, 12, 40, 41, 42, 60, 61] * 3
-KINDS = ["eagle", "eagle3", "mtp", "mtp latent"]
+KINDS = ["eagle3", "mtp", "mtp latent"]
 EAGER = TreeConfig(depth=4, width=3, max_draft_tokens=12, min_level_probability=0.0)
 TRUNCATED = {"top-p": Sampler(0.7, top_p=0.8, seed=2), "top-k": Sampler(1.0, top_k=5, min_p=0.05, seed=3)}
 SAMPLERS = {"greedy": Sampler(), "T1": Sampler(1.0, seed=4), "penalty": Sampler(0.8, repetition_penalty=1.3, seed=5)}
@@ -155,7 +155,7 @@ def test_a_level_is_one_pass(by_operations):
 @pytest.mark.usefixtures("native_library")
 @pytest.mark.parametrize("sampler", [*TRUNCATED, *SAMPLERS])
 @pytest.mark.parametrize("growth", [EAGER, TreeConfig(), CHAIN_CONFIG], ids=["eager", "default", "chain"])
-@pytest.mark.parametrize("kind", ["eagle", "eagle3", "mtp"])
+@pytest.mark.parametrize("kind", ["eagle3", "mtp"])
 def test_one_call_of_a_kernel_drafts_the_tree_of_the_operations(monkeypatch, kind, growth, sampler):
     rules, drawn = (SAMPLERS | TRUNCATED)[sampler], list[list[DraftTree]]()
     for is_native in (True, False):
@@ -174,7 +174,7 @@ def test_one_call_of_a_kernel_drafts_the_tree_of_the_operations(monkeypatch, kin
 
 @pytest.mark.usefixtures("native_library")
 @pytest.mark.parametrize("sampler", SAMPLERS)
-@pytest.mark.parametrize("kind", ["eagle", "eagle3", "mtp"])
+@pytest.mark.parametrize("kind", ["eagle3", "mtp"])
 def test_the_kernel_finds_the_children_of_the_algorithm_and_their_probabilities(kind, sampler):
     found = []
     for index in range(2):
@@ -209,7 +209,7 @@ def test_no_kernel_reads_beyond_the_tables_of_a_head():
 
 
 @pytest.mark.usefixtures("native_library")
-@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+@pytest.mark.parametrize("kind", ["mtp", "eagle3"])
 def test_embeddings_that_are_still_in_a_file_are_copied_for_the_kernel_unless_they_are_many(monkeypatch, kind):
     writing, drafter = made(kind)
     assert drafter.head.network is not None
@@ -221,7 +221,7 @@ def test_embeddings_that_are_still_in_a_file_are_copied_for_the_kernel_unless_th
     copying = drafter_of(kind, in_file, EAGER)
     with monkeypatch.context() as patch:
         patch.setattr(pair_head, "MOST_COPIED_VALUES", 1)
-        assert (drafter_of(kind, in_file, EAGER).head.network is None) == (kind == "eagle")
+        assert (drafter_of(kind, in_file, EAGER).head.network is None) == (kind == "mtp")
     reading = writing_of(in_file, copying)
     read(reading, TEXT)
 

@@ -12,7 +12,6 @@ from specchat.drafters.eagle.head import EagleHead
 from specchat.drafters.early_exit import EarlyExit
 from specchat.drafters.heads.detect import inspect_head
 from specchat.drafters.heads.load_head import load_head
-from specchat.drafters.medusa import Medusa, MedusaHead
 from specchat.engine.decode import GenerationConfig, Step
 from specchat.engine.drafter import Drafter
 from specchat.engine.sampling import Sampler
@@ -30,7 +29,7 @@ QUESTIONS = {
     "chat": "What is a list in Python? Explain it.",
 }
 SAMPLERS = {"greedy": Sampler(), "T0.8": Sampler(0.8, seed=3), "penalty": Sampler(0.8, repetition_penalty=1.3, seed=5)}
-VARIANTS = ["eagle", "eagle chain", "eagle3", "eagle3 chain", "mtp", "mtp chain", "medusa", "exit"]
+VARIANTS = ["eagle3", "eagle3 chain", "mtp", "mtp chain", "exit"]
 
 
 @lru_cache
@@ -42,7 +41,7 @@ def target() -> LlamaModel:
 
 
 @lru_cache
-def head(name: str) -> EagleHead | MedusaHead:
+def head(name: str) -> EagleHead:
     return load_head(inspect_head(EMBEDDED / name), target(), None, CPU)
 
 
@@ -52,10 +51,7 @@ def drafter_of(variant: str) -> Drafter:
         return Drafter()
     if name == "exit":
         return EarlyExit(target(), exit_layer=3)
-    trained = head(name)
-    if isinstance(trained, MedusaHead):
-        return Medusa(trained, target())
-    return EagleDrafter(trained, target(), CHAIN_CONFIG if growth else None)
+    return EagleDrafter(head(name), target(), CHAIN_CONFIG if growth else None)
 
 
 @lru_cache
@@ -83,9 +79,7 @@ def test_no_trained_head_changes_the_text(variant, sampler, question):
     assert written(variant, sampler, question)[0] == written("plain", sampler, question)[0]
 
 
-@pytest.mark.parametrize(
-    ("variant", "least"), [("eagle3", 2.5), ("mtp", 3.0), ("medusa", 1.8), ("exit", 3.0), ("mtp chain", 2.0)]
-)
+@pytest.mark.parametrize(("variant", "least"), [("eagle3", 2.5), ("mtp", 3.0), ("exit", 3.0), ("mtp chain", 2.0)])
 def test_a_trained_head_beats_chance_by_far(variant, least):
     steps = [step for question in QUESTIONS for step in written(variant, "greedy", question)[1]]
 

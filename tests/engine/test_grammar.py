@@ -73,7 +73,7 @@ DRAFTERS = {
     "self": lambda _model: DraftModelDrafter(target("dense-llama")),
     "lookup-else-draft": lambda _model: FirstOf(PromptLookup(), DraftModelDrafter(small())),
     "suffix": lambda _model: SuffixDecoding(),
-    **{head: lambda model, head=head: drafter_of(head, model) for head in ("eagle3", "mtp", "medusa", *SELF_DRAFTERS)},
+    **{head: lambda model, head=head: drafter_of(head, model) for head in ("eagle3", "mtp", *SELF_DRAFTERS)},
 }
 
 
@@ -117,7 +117,7 @@ def test_every_text_matches_the_grammar(drafter, sampler):
     assert grammar.read[-1] == END
 
 
-@each_row("drafter", ["chaos", "suffix", "medusa"])
+@each_row("drafter", ["chaos", "suffix", "mtp"])
 def test_in_exact_mode_too(drafter):
     assert answer(drafter, "T1", exact=True) == answer(None, "T1", exact=True)
 

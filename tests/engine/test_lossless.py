@@ -83,7 +83,7 @@ TARGETS = [
     "dense-gpt_oss",
     "graphs-mistral",
 ]
-HEADS = ["eagle", "eagle3", "mtp", "mtp latent", "medusa", "dflash"]
+HEADS = ["eagle3", "mtp", "mtp latent", "dflash"]
 PLANS = {
     "open": frozenset[int](),
     "stop": STOPS,

@@ -39,7 +39,7 @@ def logits_after(model: Model, text: list[int], tree: DraftTree) -> Tensor:
         return model.forward(tree, cache).logits
 
 
-@each_row("name", NAMES)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_nodes_of_a_tree_have_the_logits_of_transformers(name):
     tree = branching()
     logits = logits_after(target(f"dense-{name}"), TEXT, tree)
@@ -65,7 +65,7 @@ def test_a_node_has_the_bits_that_it_has_alone(name):
     assert answer(model, Chaos(), TEXT, Sampler()) == answer(model, Drafter(), TEXT, Sampler())
 
 
-@each_row("name", NAMES)
+@pytest.mark.parametrize("name", NAMES)
 def test_eight_bits_are_near_the_floats(name):
     eight, floats = (
         logits_after(

@@ -13,7 +13,6 @@ pytest.importorskip("triton", reason="Triton has no release for this platform")
 from specchat.forward.cuda.triton_linear import FEW_ROWS, LEAST_BLOCKS, int4_product, split_count
 from specchat.forward.linear.int4_linear import Int4Weight
 from tests.cover import matrix
-from tests.each_row import each_row
 from tests.triton_interpreter import DEVICE, interpreted_kernels
 
 DTYPES = [torch.bfloat16, torch.float16, torch.float32]
@@ -84,7 +83,14 @@ def test_no_split_is_empty_and_each_reads_several_blocks():
                 assert splits == 1 or blocks_of_split >= LEAST_BLOCKS
 
 
-@each_row("inputs, dtype", [(200, torch.float16), (1300, torch.float32), (1300, torch.bfloat16)])
+@pytest.mark.parametrize(
+    ("inputs", "dtype"),
+    [
+        (200, torch.float16),
+        pytest.param(1300, torch.float32, marks=pytest.mark.full),
+        pytest.param(1300, torch.bfloat16, marks=pytest.mark.full),
+    ],
+)
 def test_a_row_has_the_same_bits_in_every_batch_of_few_rows(inputs, dtype):
     """In tiles of 16, 32 and 64 rows, at every place of them, with several splits of the inputs."""
     weight, rows = weight_of(40, inputs, 64), rows_of(dtype, FEW_ROWS, inputs)

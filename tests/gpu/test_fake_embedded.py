@@ -15,7 +15,7 @@ from tests.fake_gpu import FakeGpu, fake_gpu
 
 pytestmark = pytest.mark.full
 
-VARIANTS = ["lookup", "suffix", "draft", "exit", "medusa", "eagle", "eagle3", "mtp", "auto"]
+VARIANTS = ["lookup", "suffix", "draft", "exit", "eagle3", "mtp", "auto"]
 WEIGHTS = ["float", "int8", "fp8", "nf4", "nf4-double"]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import astuple, replace
+from dataclasses import astuple
 from statistics import median
 
 import pytest
@@ -26,7 +26,6 @@ from specchat.hub.memory_plan import (
     weight_bytes,
 )
 from specchat.hub.pair_text import describe_pair, describe_speed, profile_text
-from specchat.hub.pairing import PairMember, pair_member, pair_warnings
 from specchat.hub.recommend import (
     FORMAT_QUALITY,
     PURPOSES,
@@ -367,56 +366,6 @@ def test_a_cached_model_goes_before_the_catalog(tmp_path):
     (snapshot / "config.json").write_text((locate_model("embedded/draft").folder / "config.json").read_text())
 
     assert snapshot == locate_model("qwen3-8b").folder
-
-
-def test_a_draft_of_another_token_family_is_a_warning():
-    draft, target = (pair_member(locate_model(name)) for name in ("Qwen2.5-Coder-0.5B-Instruct", "Qwen3-8B"))
-
-    assert "has the tokens of qwen2.5 and Qwen/Qwen3-8B those of qwen3" in next(pair_warnings(draft, target))
-
-
-def test_equal_ids_of_two_tokenizers_are_counted():
-    target = PairMember("t", 1000, 4, vocabulary={"a": 0, "b": 1, "c": 2, "d": 3})
-    draft = PairMember("d", 100, 1, vocabulary={"a": 0, "b": 1, "c": 3, "x": 2})
-
-    assert "50.0% of the 4 ids of d are the same in t" in next(pair_warnings(draft, target))
-
-
-def test_a_draft_of_the_right_family_and_size_has_no_warning():
-    assert [] == list(
-        pair_warnings(PairMember("d", 100, 2, "x", None, True), PairMember("t", 1000, 8, "x", None, True))
-    )
-
-
-@each_row("draft, message", [
-    (PairMember("d", 330, 2, is_instruct=True), "d has 33% of the parameters of t; 5% to 20% is best"),
-    (PairMember("d", 10, 2, is_instruct=True), "d has 1.0% of the parameters of t"),
-    (PairMember("d", 100, 7, is_instruct=True), "d has 7 layers and t 8"),
-    (PairMember("d", 100, 2, is_instruct=False), "d has no chat template and t has one"),
-])  # fmt: skip
-def test_common_mistakes_are_warnings_with_figures(draft, message):
-    (line,) = pair_warnings(draft, PairMember("t", 1000, 8, is_instruct=True))
-
-    assert message in line
-
-
-def test_many_layers_are_no_problem_on_a_cpu_or_with_cuda_graphs():
-    target, deep = PairMember("t", 1000, 8), PairMember("d", 100, 7)
-
-    assert [] == list(pair_warnings(deep, target, kind=CPU))
-    assert [] == list(pair_warnings(replace(deep, has_cuda_graphs=True), target))
-
-
-@each_row("name, has_cuda_graphs", [("Qwen2.5-Coder-0.5B-Instruct", True), ("Qwen3.5-9B", False)])
-def test_forward_llama_has_cuda_graphs(name, has_cuda_graphs):
-    assert has_cuda_graphs == pair_member(locate_model(name)).has_cuda_graphs
-
-
-def test_the_embedded_pair_shares_its_tokens():
-    draft, target = (pair_member(locate_model(f"embedded/{role}")) for role in ("draft", "target"))
-
-    assert draft.vocabulary and draft.vocabulary == target.vocabulary
-    assert draft.is_instruct and target.is_instruct
 
 
 def test_gpus_are_those_that_torch_reports():

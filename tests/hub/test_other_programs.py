@@ -6,9 +6,8 @@ import pytest
 
 from specchat.devices import CPU
 from specchat.errors import ModelError
-from specchat.hub.local_models import local_models, locate_model
+from specchat.hub.local_models import local_models, locate_model, models_of_other_programs
 from specchat.hub.memory_plan import fitting_format
-from specchat.hub.other_programs import models_of_other_programs
 from specchat.hub.safetensors_headers import read_architecture
 from tests.gguf_models import write_gguf
 from tests.tiny import saved

@@ -58,10 +58,10 @@ def test_an_engine_names_the_drafters_that_can_run(embedded):
 
 
 def test_heads_can_be_named_one_by_one():
-    heads = [str(EMBEDDED / "medusa"), EMBEDDED_HEADS[0]]
+    heads = [str(EMBEDDED / "mtp"), EMBEDDED_HEADS[0]]
     engine = load_engine(Profile().override({"models.heads": heads}))
 
-    assert ["medusa", "eagle3"] == list(engine.resources.heads)
+    assert ["mtp", "eagle3"] == list(engine.resources.heads)
 
 
 def test_a_block_head_drafts_for_its_target(tmp_path):

@@ -111,7 +111,7 @@ def test_the_text_of_a_plan_says_whether_it_fits(free, words):
 
 
 def test_a_draft_and_heads_of_another_target_are_left_out_with_a_line_each():
-    profile = LLAMA.override({"models.draft": "embedded", "models.heads": [str(EMBEDDED / "medusa"), "embedded"]})
+    profile = LLAMA.override({"models.draft": "embedded", "models.heads": [str(EMBEDDED / "mtp"), "embedded"]})
 
     plan = plan_load(profile, OLD_CPU)
 

@@ -22,7 +22,7 @@ from specchat.host.environment import host_environment
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
 from specchat.profile.json_schema import profile_schema
-from specchat.tui.picker import variant_picker
+from specchat.tui.picker import variant_rows
 from specchat.tui.screen_commands import all_commands, help_text
 from tests.each_row import each_row
 from tests.engine_answers import measure_answer
@@ -253,7 +253,7 @@ def test_a_drafter_is_a_variant_everywhere(capsys):
     with pytest.raises(ProfileError, match=r"did you mean 'wild'.* known are auto, .*, wild, raising"):
         Profile().override({"speculation.variant": "wil"})
     assert "wild" in profile_schema()["properties"]["speculation"]["properties"]["variant"]["enum"]
-    assert "wild" in [row.value for row in variant_picker(None)._rows]
+    assert "wild" in [row.value for row in variant_rows(None)]
     assert 0 == run(["config", "show", "--json", "--variant", "wild"])
     assert "wild" == json.loads(capsys.readouterr().out)["speculation"]["variant"]
     assert 2 == run(["config", "show", "--variant", "mild"])

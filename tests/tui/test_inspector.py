@@ -13,7 +13,7 @@ from specchat.drawing.glyphs import ASCII
 from specchat.host.spawn import history_path
 from specchat.tui.inspector import Inspector
 from specchat.tui.inspector_controller import InspectorController
-from specchat.tui.token_view import TokenView
+from specchat.tui.token_view import TokenText, TokenView
 
 WIDE, SMALL = (130, 30), (90, 24)
 
@@ -29,9 +29,9 @@ def inspected_text(driver) -> str:
 
 def word_styles(driver) -> dict[str, object]:
     """The words of the inspected answer, and their styles."""
-    view = driver.chat.query_one(TokenView)
-    strips = [view.render_line(y) for y in range(view.size.height)]
-    return {segment.text: segment.style for strip in strips for segment in strip if segment.text.strip()}
+    text = driver.chat.query_one(TokenText)
+    strips = [text.render_line(y) for y in range(text.size.height)]
+    return {segment.text.strip(): segment.style for strip in strips for segment in strip if segment.text.strip()}
 
 
 async def inspected(driver, question: str = "guess 3") -> Inspector:
@@ -167,7 +167,7 @@ def test_a_stored_conversation_is_inspected_after_it_is_opened_again(run_on_scre
 
     async def second(driver):
         worker = driver.chat._session_worker
-        worker.submit(worker.open, sessions[0])
+        worker.submit(worker.conversation.open, sessions[0])
         await driver.wait_until(lambda: driver.turns)
         await driver.press("f3")
         await driver.wait_for_text("drafted 6  accepted 3")
@@ -191,7 +191,7 @@ def test_an_answer_without_stored_steps_shows_a_notice(runtime, run_on_screen, m
 
     async def second(driver):
         worker = driver.chat._session_worker
-        worker.submit(worker.open, sessions[0])
+        worker.submit(worker.conversation.open, sessions[0])
         await driver.wait_until(lambda: driver.turns)
         await driver.run_command("/inspect")
         await driver.wait_until(lambda: fetched)
@@ -276,13 +276,13 @@ def test_other_colours_are_those_of_the_theme(run_on_screen):
 
 @pytest.mark.full
 def test_of_a_very_long_answer_only_visible_rows_are_drawn(run_on_screen, monkeypatch):
-    drawn, draw = list[int](), TokenView._draw_row
+    drawn, draw = list[int](), TokenText.draw_row
 
-    def counted(view: TokenView, number: int):
-        drawn.append(number)
-        return draw(view, number)
+    def counted(text: TokenText, y: int, width: int):
+        drawn.append(y)
+        return draw(text, y, width)
 
-    monkeypatch.setattr(TokenView, "_draw_row", counted)
+    monkeypatch.setattr(TokenText, "draw_row", counted)
     step = StepDone((1,), (0,), (*(CommittedToken(1, b"token ", "lookup") for _ in range(4)),), 0.001, 0.002)
 
     async def scenario(driver):
@@ -290,7 +290,7 @@ def test_of_a_very_long_answer_only_visible_rows_are_drawn(run_on_screen, monkey
         steps = driver.chat.presenter.steps = [step] * 1250
         driver.chat._inspector_controller.update()
         await driver.wait_for_text("step 1/1250")
-        rows, height = len(panel.token_view._token_rows.rows), panel.token_view.size.height
+        rows, height = len(panel.token_view.text.token_rows.rows), panel.token_view.size.height
         assert panel.inspection.committed_count == 5000 and rows > 400
         assert len(drawn) <= 4 * height
         drawn.clear()
@@ -301,7 +301,7 @@ def test_of_a_very_long_answer_only_visible_rows_are_drawn(run_on_screen, monkey
             driver.chat._inspector_controller.update()
             await driver.wait_for_text(f"step {count}/{count}")
 
-        assert len(panel.token_view._token_rows.rows) > rows
+        assert len(panel.token_view.text.token_rows.rows) > rows
         assert len(drawn) <= 10 * height
 
     run_on_screen(scenario, size=WIDE)

@@ -21,14 +21,14 @@ def copied(monkeypatch):
         texts.append(text)
         return "terminal"
 
-    monkeypatch.setattr("specchat.tui.chat_screen.copy_text", copy)
+    monkeypatch.setattr("specchat.tui.clipboard.copy_text", copy)
     return texts
 
 
 @pytest.fixture(autouse=True)
 def slow_fingers(monkeypatch):
     """Two presses count as a double press on a slow machine, too."""
-    monkeypatch.setattr("specchat.tui.pending_prompts.DOUBLE_PRESS_SECONDS", 600.0)
+    monkeypatch.setattr("specchat.tui.stop_keys.DOUBLE_PRESS_SECONDS", 600.0)
 
 
 async def two_turns(driver):
@@ -284,11 +284,11 @@ def test_lists_and_commands_change_the_settings_of_the_conversation(run_on_scree
 def test_f4_offers_what_can_run_now_and_says_why_the_rest_cannot(run_on_screen):
     async def scenario(driver):
         await driver.ask("count 2")  # the models are loaded
-        await driver.press("f4", *"head")
-        await driver.wait_for_text("medusa  cannot run: needs a Medusa head trained for this target")
+        await driver.press("f4", *"dflash")
+        await driver.wait_for_text("dflash  cannot run: needs a DFlash head trained for this target")
         await driver.press("enter")
         assert driver.chat.query(Picker)  # nothing is highlighted
-        await driver.press(*(5 * ("backspace",)), *"suf", "enter")
+        await driver.press(*(7 * ("backspace",)), *"suf", "enter")
         await driver.wait_for_text("variant: suffix")
 
     run_on_screen(scenario)

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from textual.widget import MountError
 
+from specchat.app.ask import Asked
 from specchat.chat.events import Finished, TextDelta, Totals
 from specchat.chat.request import Request
 from specchat.history.history_reader import StoredAnswer, StoredTurn
@@ -15,7 +16,7 @@ from specchat.tui.markdown_answer import MarkdownAnswer
 from specchat.tui.picker import Picker
 from specchat.tui.transcript_view import Transcript
 from specchat.tui.turn_widget import TurnView
-from specchat.tui.worker_messages import AnswerEnded, ConversationOpened, EngineLost, RequestSent, TranscriptNote
+from specchat.tui.worker_messages import AnswerEnded, ConversationOpened, EngineLost, TranscriptNote
 
 STEPS = [
     (Transcript, "show_turns"),
@@ -131,7 +132,7 @@ def test_an_answer_appears_under_its_request_also_when_another_was_shown_before(
     async def scenario(driver):
         await driver.chat.presenter.start_turn("second")  # typed while "/retry" was being sent
         for text in ("first", "second"):
-            driver.app.worker_messages.put(RequestSent(Request(text)))
+            driver.app.worker_messages.put(Asked(Request(text)))
             driver.app.worker_messages.put(TextDelta(f"of the {text}"))
             driver.app.worker_messages.put(Finished("stop", Totals()))
             driver.app.worker_messages.put(AnswerEnded(is_stored=True))

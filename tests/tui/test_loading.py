@@ -100,7 +100,7 @@ def test_quitting_is_a_no(run_on_screen):
     workers[0].join(10)
 
     assert not workers[0].is_alive()
-    assert "chat" == workers[0]._chat.conversation.profile
+    assert "chat" == workers[0].conversation.chat.conversation.profile
 
 
 @pytest.mark.full

@@ -39,10 +39,10 @@ def test_an_action_has_a_key_or_several(tmp_path):
     assert preferences == Preferences({"inspect": "f12", "sessions": "ctrl+s,f2"}, captures_mouse=False)
 
 
-def test_vi_keys_are_wanted_by_one_line_for_the_screen_and_the_line_mode(tmp_path, monkeypatch):
+def test_the_line_mode_reads_whether_the_user_wants_vi_keys(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECCHAT_CONFIG", str(tmp_path))
     assert not wants_vi_keys()
-    assert read(tmp_path, "vi = true\n").uses_vi_keys
+    assert read(tmp_path, "vi = true\n") == DEFAULT_PREFERENCES
     assert wants_vi_keys()
 
 

@@ -56,11 +56,11 @@ def test_single_questions_stand_below_the_chats_with_model_and_length(run_on_scr
         assert lines[chats + 2].endswith("· 2 questions")
         assert lines[questions + 1].endswith("count 2")
         assert lines[questions + 2].endswith("· 1 question")
-        assert screen.highlighted_row.name == "count 3"
+        assert screen.session_list.highlighted_row.name == "count 3"
         await driver.press("down")
-        assert screen.highlighted_row.name == "count 2"
+        assert screen.session_list.highlighted_row.name == "count 2"
         await driver.press("down")
-        assert screen.highlighted_row.name == "count 3"
+        assert screen.session_list.highlighted_row.name == "count 3"
         await driver.press("up", "enter")
         await driver.wait_until(lambda: len(driver.turns) == 1)
 

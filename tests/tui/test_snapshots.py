@@ -13,6 +13,7 @@ import pytest
 from textual.widgets import Input, TextArea
 
 from specchat.acceptance_counts import Acceptance
+from specchat.app.ask import Asked
 from specchat.chat.events import (
     REPETITION,
     CommittedToken,
@@ -29,8 +30,8 @@ from specchat.chat.request import Attachment, Request
 from specchat.drawing.glyphs import ASCII, UNICODE, Glyphs
 from specchat.history.history_reader import StoredAnswer, StoredTurn
 from specchat.tui.app import ScreenFiles, SpecchatApp
-from specchat.tui.conversation_presenter import EngineCrashed
-from specchat.tui.session_list import SessionsScreen
+from specchat.tui.conversation_presenter import EngineCrashed, ForScreen
+from specchat.tui.session_list import SessionPreview, SessionsScreen
 from specchat.tui.worker_messages import (
     AnswerEnded,
     ConversationOpened,
@@ -39,7 +40,6 @@ from specchat.tui.worker_messages import (
     EngineState,
     InputKind,
     InputRequest,
-    RequestSent,
     TranscriptNote,
     WorkerMessage,
 )
@@ -84,7 +84,7 @@ def request_messages(text: str, *files: str) -> list[WorkerMessage]:
     return [
         OPENED,
         EngineState("ready", 3 * 2**30),
-        RequestSent(request),
+        Asked(request),
         PrefillProgress(300, 300),
         Routed("lookup", 8, "why", 7),
     ]
@@ -144,7 +144,8 @@ def list_sessions(driver: ScreenDriver) -> None:
     rows = [{"id": id, "name": name, "turn_count": turns, **same} for id, name, turns in names]
     screen = driver.app.screen
     screen.call_later(screen.receive_rows, "", {"sessions": rows})
-    screen.call_later(screen.show_preview, "aaaa", STORED)
+    screen.call_later(screen.query_one(SessionPreview).show_session, "aaaa")
+    screen.call_later(screen.query_one(SessionPreview).show_turn, "aaaa", STORED)
 
 
 HUNK = """src/parser.py · hunk 2/3 · lines 18-22
@@ -196,7 +197,9 @@ STATES = [
     State(
         "broken",
         [OLD],
-        lambda driver: driver.chat.post_message(EngineCrashed("the engine process died", driver.turns[0])),
+        lambda driver: driver.chat.post_message(
+            ForScreen(EngineCrashed("the engine process died", driver.turns[0].question_ref))
+        ),
     ),
     State("editing", [OLD], lambda driver: driver.press("shift+tab", "e")),
     State("completing", [OPENED], lambda driver: driver.press("slash", "e", "x")),
@@ -234,7 +237,6 @@ def frozen_environment(monkeypatch):
     monkeypatch.setattr("specchat.tui.session_list.time.localtime", lambda _seconds: (2026, 1, 2, 3, 4, 5, 4, 2, 0))
     for module in ("conversation_presenter", "chat_screen"):
         monkeypatch.setattr(f"specchat.tui.{module}.monotonic", lambda: 100.0)
-    monkeypatch.setattr("specchat.tui.inspector_controller.resident_bytes", lambda _process: 96 * 2**20)
     monkeypatch.setattr("specchat.tui.conversation_presenter.thread_time", lambda: 0.0)
     monkeypatch.setattr(TextArea, "_toggle_cursor_blink_visible", lambda _self: None)
     monkeypatch.setattr(Input, "_toggle_cursor", lambda _self: None)

@@ -53,7 +53,7 @@ STARTING = StatsSnapshot(Phase.STARTING, Progress("starting the engine", elapsed
         (WRITING, 124, UNICODE, f"{WIDE} │ ▇█▆▇▇█"),
         (WRITING, 80, UNICODE, "auto▸ngram K8 │█████░░· acc 82%│6.5 tok/step│142 t/s ×2.7│ctx 3.1k/32k│RAM 17.2G"),
         (WRITING, 79, UNICODE, "ngram8 acc 82% 6.5tok/step 142t/s ×2.7 ctx10%"),
-        (WRITING, 100, ASCII, "auto>ngram K=8 #####xx. acc=82% ses=74% tok/step=6.5 142t/s x2.7 ctx=10%"),
+        (WRITING, 100, ASCII, "auto>ngram K8 |#####xx. acc 82%|6.5 tok/step|142 t/s x2.7|ctx 3.1k/32k|RAM 17.2G"),
         (READING, 100, UNICODE, "prefill 2.1k/5.4k tok 39% │ 1840 t/s │ ctx 5.4k/32k │ RAM 17.2G │ Esc stop"),
         (READING, 40, UNICODE, "prefill 39% Esc stop"),
         (READING, 100, ASCII, "prefill 2.1k/5.4k tok 39% | 1840 t/s | ctx 5.4k/32k | RAM 17.2G | Esc stop"),

@@ -168,11 +168,11 @@ def test_a_question_that_no_engine_received_stays_on_the_screen(run_on_screen, r
             raise ConnectionError
 
         with monkeypatch.context() as patch:
-            patch.setattr(driver.chat._session_worker._chat.conversation, "ask", refuse)
+            patch.setattr(driver.chat._session_worker.conversation.chat.conversation, "ask", refuse)
             await driver.run_command("what is lost?")
             await driver.wait_for_text("failed: the engine process closed the connection")
         worker = driver.chat._session_worker
-        worker.submit(worker.connect)
+        worker.submit(worker.conversation.connect)
         await driver.wait_until(lambda: len(driver.turns) == 2 and driver.turns[0].question == "count 2")
         assert "what is lost?" in driver.shown
 
@@ -292,7 +292,7 @@ def test_ascii_is_ascii_everywhere(run_on_screen):
         await driver.ask("count 4")
 
         assert driver.shown.isascii()
-        assert "auto>lookup K=2 ####xxxx acc=50% ses=50% tok/step=2.0" in driver.shown
+        assert "auto>lookup K2 |####xxxx acc 50%|2.0 tok/step" in driver.shown
 
     run_on_screen(scenario, glyphs=ASCII)
 

@@ -1,4 +1,5 @@
-"""A plugin that adds `specchat bench`: what drafting, other engines and a GPU bring, measured here and now.
+"""A plugin that adds `specchat bench`: what drafting, other engines and a GPU bring, measured here and now; and
+`specchat verify`, which checks that drafting changes no text here.
 
 Ratios of what ran side by side in one run, never absolute times of one run and another.
 
@@ -11,10 +12,17 @@ peers_command                          `bench peers`: against transformers and l
 compared_engines                       ours, theirs, theirs, ours on each prompt; transformers and its own drafts
 llama_cpp, llama_gguf                  llama.cpp by its library; our weights as it reads them
 gguf_peers, gguf_peers_table           `--gguf`: one file in both; the table
+verify_command                         `specchat verify`: its options, and its report as text
+lossless_check                         equal text, equal distributions
+inspect_command                        `bench inspect`: what a head or a draft is, and whether it fits a target
+pairing                                its warnings about a draft model: tokens, training, sizes
+builtin_prompts, tokenized_prompts     what is asked
+loaded_engine                          the engine of a command, in its process
+command_options, work_progress         what commands share: lists of names, files of prompts; how far the work is
 chain_passes                           seconds of passes, also for tools/
 gpu/                                   `bench gpu`, `specchat doctor --gpu`: what a GPU computes, exactly and how fast
 
-Every process of specchat imports this file, so it only declares the extension.
+Every process of specchat imports this file, so it only declares the extensions.
 """
 
 from specchat.plugins.hooks import Extension, hookimpl
@@ -22,4 +30,9 @@ from specchat.plugins.hooks import Extension, hookimpl
 
 @hookimpl
 def register_commands() -> list[Extension]:
-    return [Extension("bench", "Measure the drafters, other engines, or a GPU.", "specchat_bench.command:bench")]
+    return [
+        Extension("bench", "Measure the drafters, other engines, or a GPU.", "specchat_bench.command:bench"),
+        Extension(
+            "verify", "Check that drafting does not change the text here.", "specchat_bench.verify_command:verify"
+        ),
+    ]

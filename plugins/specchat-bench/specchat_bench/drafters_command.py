@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import click
 
-from specchat.checks.loaded_engine import load_engine_here
-from specchat.cli.completion import complete_drafters
 from specchat.cli.main import INTERRUPTED_EXIT_CODE
 from specchat.cli.notes import print_note
 from specchat.cli.options import profile_options, resolve_profile
-from specchat.cli.verify import ALL, PROMPTS, parse_names
 from specchat.errors import InputError
 from specchat.profile import REQUEST_KINDS, all_drafters
 from specchat.profile.keys import MAX_DRAFT_TOKENS, MAX_TEMPERATURE
+from specchat_bench.command_options import ALL, PROMPTS, complete_drafters, parse_names
+from specchat_bench.loaded_engine import load_engine_here
 
 if TYPE_CHECKING:
     from specchat.chat.request import Request

@@ -19,8 +19,6 @@ import torch
 
 from specchat.chat.request import Request
 from specchat.chat.router import choose_route
-from specchat.checks.builtin_prompts import WARM_UP_REQUESTS
-from specchat.checks.tokenized_prompts import TokenizedPrompt, tokenize_prompts
 from specchat.chooser.chooser import ChooserState
 from specchat.chooser.costs import Costs
 from specchat.engine.drafter import Drafter
@@ -30,6 +28,7 @@ from specchat.loading.load_engine import DEFAULT_THREADS, Engine
 from specchat.profile import BUILTIN_BACKEND, Profile
 from specchat.threads import ThreadWatchdog
 from specchat.weights.gguf.gguf_sources import local_gguf
+from specchat_bench.builtin_prompts import WARM_UP_REQUESTS
 from specchat_bench.chain_passes import MedianRange, chain_pass_seconds, random_context
 from specchat_bench.combinations import AUTO, PLAIN
 from specchat_bench.compared_engines import (
@@ -41,6 +40,7 @@ from specchat_bench.compared_engines import (
 from specchat_bench.latency import time_answer
 from specchat_bench.llama_cpp import GenerateFunction, LlamaCppLimits, TimedRun
 from specchat_bench.measure import Progress, requests_by_kind
+from specchat_bench.tokenized_prompts import TokenizedPrompt, tokenize_prompts
 
 KINDS = ("chat", "code", "edit")  # of built-in prompts, in the order of the rows
 PREFILL_LENGTHS = (512, 4096)  # tokens of a prompt that is only prefilled

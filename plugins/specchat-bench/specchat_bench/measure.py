@@ -20,7 +20,6 @@ import torch
 from specchat.chat.request import Request
 from specchat.chat.router import check_available, choose_route
 from specchat.chat.session import Session
-from specchat.checks.builtin_prompts import BUILTIN_REQUESTS
 from specchat.checks.prompt_files import read_prompts
 from specchat.chooser.chooser import Chooser
 from specchat.engine.drafter import AnswerTask, DraftContext, Drafter, Outcome
@@ -30,6 +29,7 @@ from specchat.errors import InputError, ProfileError, SpecchatError
 from specchat.loading.load_engine import Engine
 from specchat.paths import cache_folder
 from specchat.profile import REQUEST_KINDS, Profile
+from specchat_bench.builtin_prompts import BUILTIN_REQUESTS
 from specchat_bench.combinations import PLAIN, Combination, Grid, Sample
 from specchat_bench.latency import TimedAnswer, time_answer
 from specchat_bench.sample_store import SampleStore, store_path

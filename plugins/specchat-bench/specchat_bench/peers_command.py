@@ -11,13 +11,13 @@ from typing import Any, cast
 
 import click
 
-from specchat.checks.loaded_engine import load_engine_here
 from specchat.cli.completion import complete_models
 from specchat.cli.main import INTERRUPTED_EXIT_CODE
 from specchat.cli.notes import print_note
 from specchat.cli.options import CommandFunction, profile_options, resolve_profile
-from specchat.cli.verify import PROMPTS
 from specchat.errors import InputError, UsageError
+from specchat_bench.command_options import PROMPTS
+from specchat_bench.loaded_engine import load_engine_here
 
 # What --gguf decides: the parameter, and the flag that would decide it a second time.
 DECIDED_BY_GGUF: Mapping[str, str] = {
@@ -88,10 +88,10 @@ def peers(
     if prompt_tokens < 0:
         raise UsageError("--prompt-tokens is a length, 1 or more")
     from specchat.checks.prompt_files import read_prompts
-    from specchat.checks.tokenized_prompts import tokenize_prompts
     from specchat_bench.compared_engines import PeerBench, as_table, cut_or_repeat
     from specchat_bench.llama_cpp import MISSING_MESSAGE, find_library_folder
     from specchat_bench.measure import set_thread_count
+    from specchat_bench.tokenized_prompts import tokenize_prompts
 
     engine = load_engine_here(resolve_profile(options))
     set_thread_count(threads)

@@ -14,7 +14,7 @@ from specchat.profile import DRAFTER_NAMES
 from tests.tiny import SPEAKING, speaking
 from tests.tiny_heads import saved_head
 
-HEADS = ("eagle", "eagle3", "mtp", "medusa", "dflash")
+HEADS = ("eagle3", "mtp", "dflash")
 NEEDS = {"dflash": "a DFlash head trained for this target"}
 ASSISTANT = {"assistant": "an assistant trained for this Gemma 4 target"}
 PLAIN_FIRST = sorted(DRAFTER_NAMES, key=lambda name: name != "plain")  # the baseline comes first

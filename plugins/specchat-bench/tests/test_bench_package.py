@@ -17,17 +17,20 @@ def test_it_uses_public_names_of_specchat_and_no_front_end():
 def test_the_list_of_plugins_has_its_command(capsys):
     assert 0 == run(["plugins"])
 
-    assert "specchat bench " in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "specchat bench " in printed
+    assert "specchat verify " in printed
 
 
 def test_the_pages_call_what_exists():
-    calls = [call for call in all_calls() if call.words[:1] == ("bench",)]
+    calls = [call for call in all_calls() if call.words[:1] in (("bench",), ("verify",))]
 
     assert len(calls) > 10
     for call in calls:
         known = set.union(*map(options_of, commands_of(call.words)))
         named = {option for word in call.words if word.startswith("-") for option in OPTION.findall(word)}
-        assert len(call.words) == 1 or {*call.words[1].split("|")} <= {*BenchGroup.lazy_commands}, call
+        names = {*call.words[1].split("|")} if call.words[0] == "bench" and call.words[1:] else set()
+        assert names <= {*BenchGroup.lazy_commands}, call
         assert named <= known, call
 
 

@@ -3,7 +3,6 @@
 import pytest
 
 from specchat.chat.request import Request
-from specchat.checks.tokenized_prompts import tokenize_prompts
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
 from specchat_bench.compared_engines import (
@@ -15,6 +14,7 @@ from specchat_bench.compared_engines import (
     cut_or_repeat,
 )
 from specchat_bench.llama_cpp import TimedRun
+from specchat_bench.tokenized_prompts import tokenize_prompts
 from tests.tiny import speaking
 
 

@@ -25,8 +25,8 @@ class Blocked:
         if name.split(".")[0] in {BLOCKED!r}:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Blocked())
-import specchat.cli.main, specchat.cli.doctor, specchat.cli.verify
-import specchat_bench.gpu.sections, specchat.checks.lossless_check, specchat.checks.tokenized_prompts
+import specchat.cli.main, specchat.cli.doctor, specchat_bench.verify_command
+import specchat_bench.gpu.sections, specchat_bench.lossless_check, specchat_bench.tokenized_prompts
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
 load_engine(Profile().override({{"models.target": "embedded", "models.device": "cpu"}}))

@@ -10,7 +10,6 @@ import pytest
 
 from specchat.chat.events import TARGET, CommittedToken, StepDone, Totals
 from specchat.chat.request import Request
-from specchat.checks.loaded_engine import load_engine_here
 from specchat.drafters.prompt_lookup import PromptLookup
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.sampling import Sampler
@@ -21,6 +20,7 @@ from specchat.profile import Profile
 from specchat_bench.columns import COLUMNS, as_csv, as_json, as_table, group_samples, recommendations
 from specchat_bench.combinations import PLAIN, Combination, Grid, Sample
 from specchat_bench.latency import TimedAnswer
+from specchat_bench.loaded_engine import load_engine_here
 from specchat_bench.measure import (
     WidthLimitedDrafter,
     collect_until_interrupt,

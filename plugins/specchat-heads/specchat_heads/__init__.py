@@ -1,5 +1,7 @@
 """A plugin for specchat: drafters that few users need, most of them with trained heads that the catalog does not have.
 
+    eagle1.py                                           EAGLE-1: format and drafter
+    medusa.py                                           Medusa: format, head and drafter
     hydra_format.py hydra_head.py hydra_drafter.py      Hydra and Hydra++
     peagle_format.py peagle_head.py peagle_drafter.py   P-EAGLE
     block_formats.py block_drafters.py                  DSpark and DFlash-2, with
@@ -28,6 +30,8 @@ def register_drafters() -> list[Extension]:
             "computes several positions ahead in the same pass (lookahead decoding)",
             "specchat_heads.lookahead:build",
         ),
+        Extension("eagle", "a head that continues the last hidden states", "specchat_heads.eagle1:build"),
+        Extension("medusa", "one extra head for each position ahead", "specchat_heads.medusa:build"),
         Extension(
             "hydra",
             "as medusa, and each head reads the draft tokens before its own",
@@ -50,8 +54,10 @@ def register_drafters() -> list[Extension]:
 @hookimpl
 def register_heads() -> list[Extension]:
     return [
+        Extension("medusa", "Medusa-1 and Medusa-2", "specchat_heads.medusa:detect_medusa"),
         Extension("hydra", "Hydra and Hydra++ of zankner/Hydra", "specchat_heads.hydra_format:detect_hydra"),
         Extension("peagle", "P-EAGLE of speculators, SpecForge and vLLM", "specchat_heads.peagle_format:detect_peagle"),
         Extension("dflash2", "DFlash-2 of z-lab and speculators", "specchat_heads.block_formats:detect_dflash2"),
         Extension("dspark", "DSpark of DeepSpec and speculators", "specchat_heads.block_formats:detect_dspark"),
+        Extension("eagle", "EAGLE-1 and -2 of SafeAILab and speculators", "specchat_heads.eagle1:detect_eagle1"),
     ]

@@ -5,18 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from specchat_heads.block_correction import DSparkHead
-from specchat_heads.candidate_selector import DFlash2Head
-from specchat_heads.hydra_drafter import Hydra
-from specchat_heads.hydra_head import HydraHead
-from specchat_heads.peagle_drafter import PEagleDrafter
-from specchat_heads.peagle_head import PEagleHead
 from torch import Tensor
 
+from specchat.drafters.eagle.head import EagleHead
 from specchat.drafters.heads.dflash_head import DFlashHead
 from specchat.drafters.heads.load_head import load_head
 from specchat.drafters.heads.spec import HeadSpec
 from specchat.forward.batch import RowBatch
+from specchat_heads.block_correction import DSparkHead
+from specchat_heads.candidate_selector import DFlash2Head
+from specchat_heads.hydra_drafter import Hydra
+from specchat_heads.hydra_head import HydraHead
+from specchat_heads.medusa import Medusa, MedusaHead
+from specchat_heads.peagle_drafter import PEagleDrafter
+from specchat_heads.peagle_head import PEagleHead
 from tests import tiny_heads
 from tests.drafters import published as published_heads
 from tests.drafters.published import CPU, Published
@@ -25,11 +27,20 @@ from tests.tiny_heads import WIDTH, layer_shapes, random_tensors
 
 GOLDEN = Path(__file__).parent / "golden"
 NAMES = sorted(path.stem for path in GOLDEN.glob("*.safetensors"))
-KINDS = ["peagle", "hydra", "hydra++", "dflash2", "dspark"]
+KINDS = ["eagle", "medusa", "peagle", "hydra", "hydra++", "dflash2", "dspark"]
 
 
 def published(name: str) -> Published:
     return published_heads.published(name, GOLDEN)
+
+
+def _eagle() -> dict[str, Tensor]:
+    return random_tensors({"fc": (WIDTH, 2 * WIDTH), **layer_shapes("layers.0")})
+
+
+def _medusa() -> dict[str, Tensor]:
+    weights = random_tensors({f"{head}.0.linear": (WIDTH, WIDTH) for head in range(3)})
+    return weights | {f"{head}.0.linear.bias": torch.zeros(WIDTH) for head in range(3)}
 
 
 def _peagle() -> dict[str, Tensor]:
@@ -87,10 +98,20 @@ def _dspark() -> dict[str, Tensor]:
 
 
 tiny_heads.TENSORS.update(
-    {"peagle": _peagle, "hydra": _hydra, "hydra++": _hydra_plus, "dflash2": _dflash2, "dspark": _dspark}
+    {
+        "eagle": _eagle,
+        "medusa": _medusa,
+        "peagle": _peagle,
+        "hydra": _hydra,
+        "hydra++": _hydra_plus,
+        "dflash2": _dflash2,
+        "dspark": _dspark,
+    }
 )
 tiny_heads.CONFIGS.update(
     {
+        "eagle": {"architectures": ["LlamaForCausalLM"], "bias": False, "max_position_embeddings": 64},
+        "medusa": {"medusa_num_heads": 3, "medusa_num_layers": 1},
         "peagle": {
             "architectures": ["PEagleDraftModel"], "num_hidden_layers": 2, "draft_vocab_size": 60, "mask_token_id": 95,
             "max_position_embeddings": 64, "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 2, 3]},
@@ -110,6 +131,7 @@ tiny_heads.CONFIGS.update(
         },
     }
 )  # fmt: skip
+tiny_heads.DRAFTERS[MedusaHead] = lambda head, target, _growth: Medusa(head, target)
 tiny_heads.DRAFTERS[HydraHead] = lambda head, target, _growth: Hydra(head, target)
 tiny_heads.DRAFTERS[DFlash2Head] = tiny_heads.DRAFTERS[DSparkHead] = tiny_heads.DRAFTERS[DFlashHead]
 tiny_heads.DRAFTERS[PEagleHead] = lambda head, target, _growth: PEagleDrafter(head, target)
@@ -118,10 +140,14 @@ tiny_heads.DRAFTERS[PEagleHead] = lambda head, target, _growth: PEagleDrafter(he
 def logits_of(spec: HeadSpec, golden: Published) -> list[Tensor]:
     """The outputs of our network for the inputs of the publisher's code: the first run and the second."""
     head = load_head(spec, golden.target, torch.float32, CPU)
+    if isinstance(head, MedusaHead):
+        return [torch.stack(head.logits(golden.given["features"])), golden.given["second"]]
     if isinstance(head, HydraHead):
         return [after_true_tokens(head, golden), golden.given["second"]]
     if isinstance(head, DFlashHead):
         return published_heads.two_blocks(head, golden)
+    if isinstance(head, EagleHead):
+        return [output.logits for output in published_heads.two_runs(head, golden)]
     assert isinstance(head, PEagleHead)
     return pairs_and_masks(head, golden)
 

@@ -15,6 +15,13 @@ from tests.drafters.published import published as published_elsewhere
 from tests.drafters.test_detect import SMALL, stored
 
 DETECTED = {
+    "eagle1": ("eagle", "SafeAILab EAGLE-1 or EAGLE-2"),
+    "eagle1-bias": ("eagle", "SafeAILab EAGLE-1 or EAGLE-2"),
+    "speculators-eagle": ("eagle", "speculators EAGLE"),
+    "speculators-eagle-norms": ("eagle", "speculators EAGLE"),
+    "medusa1": ("medusa", "Medusa-1"),
+    "medusa1-deep": ("medusa", "Medusa-1"),
+    "medusa2": ("medusa", "Medusa-1"),
     "hydra": ("hydra", "Hydra"),
     "hydra-ungrounded": ("hydra", "Hydra"),
     "hydra++": ("hydra", "Hydra++"),
@@ -64,13 +71,14 @@ def test_a_head_is_detected_by_its_tensors(name, tmp_path):
     assert spec.unsupported_reason is None
 
 
-def test_the_tensors_are_enough_without_a_config(tmp_path):
-    folder = published("hydra++").save(tmp_path)
+@pytest.mark.parametrize(("name", "kind", "head_size"), [("hydra++", "hydra", 8), ("medusa1", "medusa", 16)])
+def test_the_tensors_are_enough_without_a_config(name, kind, head_size, tmp_path):
+    folder = published(name).save(tmp_path)
     (folder / "config.json").write_text('{"num_attention_heads": 2}')
 
     spec = inspect_head(folder)
 
-    assert ("hydra", 8, 16) == (spec.kind, spec.dimensions.head_size, spec.target_hidden_size)
+    assert (kind, head_size, 16) == (spec.kind, spec.dimensions.head_size, spec.target_hidden_size)
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -78,6 +86,47 @@ def test_what_is_not_supported_says_so(name, tmp_path):
     tensors, config, reason = REFUSED[name]
 
     assert reason in (inspect_head(stored(tmp_path / "head", tensors, config)).unsupported_reason or "")
+
+
+class TestEagle:
+    def test_another_activation_is_named(self, tmp_path):
+        spec = inspected(published("eagle1"), tmp_path, hidden_act="gelu_pytorch_tanh")
+
+        assert spec.unsupported_reason == "layers with the activation gelu_pytorch_tanh"
+
+    @pytest.mark.parametrize("name", ["dflash", "eagle3", "specforge-norms"])
+    def test_a_built_in_head_that_projects_two_states_is_none(self, name, tmp_path):
+        golden = published_elsewhere(name)
+        narrow = {"fc.weight": torch.zeros(16, 32), "fc_norm.2.weight": None}
+
+        spec = inspect_head(golden.save(tmp_path, head=narrow, target_layer_ids=[1, 2]))
+
+        assert spec.kind == name.split("-")[0].replace("specforge", "eagle3")
+
+
+class TestMedusa:
+    def test_a_single_file_can_be_a_head(self, tmp_path):
+        folder = published("medusa1").save(tmp_path)
+
+        assert inspect_head(folder / "medusa_lm_head.pt").kind == "medusa"
+
+    def test_in_a_complete_model_it_is_medusa_2(self, tmp_path):
+        golden = published("medusa1")
+        whole = {f"medusa_head.{name}": tensor for name, tensor in golden.head.items()} | {"model.norm.weight": SMALL}
+
+        spec = inspect_head(stored(tmp_path, whole))
+
+        assert (spec.kind, spec.tokens_ahead, spec.format) == ("medusa", 3, "Medusa-2 in its target's checkpoint")
+
+    def test_the_number_of_heads_is_that_of_the_file(self, tmp_path):
+        spec = inspected(published("medusa1"), tmp_path)
+
+        assert spec.tokens_ahead == 3
+        assert "config.json has 2 heads, the file has 3" in spec.warnings[0]
+
+    def test_some_lm_heads_are_not_enough(self, tmp_path):
+        with pytest.raises(ModelError, match="2 LM heads for 3 columns"):
+            inspected(published("medusa1"), tmp_path, head={"1.1.weight": None})
 
 
 class TestHydra:
@@ -109,7 +158,7 @@ class TestHydra:
             inspected(published("hydra"), tmp_path, head={f"{tensor}.weight": cut})
 
     def test_a_folder_of_this_name_can_hold_another_head(self, tmp_path):
-        assert inspected(published_elsewhere("medusa1"), tmp_path / "hydra").kind == "medusa"
+        assert inspected(published("medusa1"), tmp_path / "hydra").kind == "medusa"
 
 
 class TestPEagle:

@@ -8,7 +8,6 @@ from functools import partial
 import pytest
 import torch
 from plugin_heads import NAMES, logits_of, published
-from specchat_heads.candidate_selector import DFlash2Head
 
 from specchat.drafters.heads import selftest
 from specchat.drafters.heads.backbone import HeadBackbone
@@ -16,9 +15,9 @@ from specchat.drafters.heads.load_head import load_head
 from specchat.drafters.heads.selftest import self_test
 from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import Sampler
+from specchat_heads.candidate_selector import DFlash2Head
 from tests.drafters.published import CPU, greedy_slots, inspected
 from tests.drafters.test_networks import (
-    BLOCKS,
     CLOSE,
     FAR,
     largest_error,
@@ -32,12 +31,22 @@ from tests.drafters.test_networks import (
 from tests.tiny import target
 from tests.tiny_heads import drafter_of, tiny_head
 
+BLOCKS = [f"blocks.{column}.1.weight" for column in range(3)]
+
 
 class NotConvolved(DFlash2Head):
     backbone = HeadBackbone
 
 
 MISREADINGS = {
+    "the bias of the projection is missing": ("eagle1-bias", without("join.bias")),
+    "the RoPE base of EAGLE-1 is the default": ("eagle1", with_rope(theta=10000.0)),
+    "the norms of the layer and the embedding are exchanged": (
+        "speculators-eagle-norms",
+        swapped("layers.0.input_layernorm.weight", "embedding_norm.weight"),
+    ),
+    "the columns of Medusa are exchanged": ("medusa1", swapped("blocks.0.0.weight", "blocks.1.0.weight")),
+    "Medusa's second block is missing": ("medusa1-deep", without(*BLOCKS)),
     "the heads of Hydra are exchanged": ("hydra-ungrounded", swapped("heads.0.weight", "heads.1.weight")),
     "the shortcut of Hydra is its block": ("hydra", swapped("shortcuts.1.weight", "blocks.1.0.weight")),
     "the bias of Hydra's LM heads is missing": ("hydra", without("heads.0.bias", "heads.1.bias")),
@@ -100,8 +109,17 @@ def test_confidences_equal_the_publishers(name, tmp_path):
 
 def test_every_golden_file_names_its_oracle():
     assert {published(name).oracle.split()[0] for name in NAMES} == {
-        "speculators", "zankner/Hydra", "deepseek-ai/DeepSpec",
+        "speculators", "zankner/Hydra", "deepseek-ai/DeepSpec", "medusa-llm", "eagle-llm", "SafeAILab/EAGLE",
     }  # fmt: skip
+
+
+def test_bytes_are_those_of_its_own_weights(tmp_path):
+    golden = published("medusa2")
+
+    head = load_head(inspected(golden, tmp_path), golden.target, torch.float32, CPU)
+
+    assert head.bytes == sum(weight.numel() * 4 for weight in golden.head.values())
+    assert head.tokens_ahead == 3
 
 
 def test_a_head_whose_draft_is_one_pass_is_tested_at_every_depth():

@@ -4,13 +4,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from specchat_heads.lookahead import MAX_NGRAM_TOKENS, NGRAMS_PER_TOKEN, Lookahead, NgramPool
 
 from specchat.engine.accept import accept
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext, Outcome
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
+from specchat_heads.lookahead import MAX_NGRAM_TOKENS, NGRAMS_PER_TOKEN, Lookahead, NgramPool
 from tests.tiny import target, write
 
 UNUSED = torch.zeros(0)

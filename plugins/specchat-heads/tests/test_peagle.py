@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from specchat_heads.peagle_drafter import PEagleDrafter
 
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.sampling import LogitRows, Sampler
+from specchat_heads.peagle_drafter import PEagleDrafter
 from tests.tiny import VOCABULARY, write
 from tests.tiny_heads import drafted, prefilled, read
 

@@ -4,13 +4,13 @@ from collections import Counter
 
 import pytest
 import torch
-from specchat_heads.token_recycling import CANDIDATES_PER_TOKEN, MAX_PENDING_OUTCOMES, TokenRecycling, tree_template
 
 from specchat.engine.accept import accept
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext, Outcome
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
+from specchat_heads.token_recycling import CANDIDATES_PER_TOKEN, MAX_PENDING_OUTCOMES, TokenRecycling, tree_template
 from tests.tiny import VOCABULARY, target, write
 
 

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from specchat.app.agent.agent_tool import ToolOutcome
-from specchat.app.agent.bounded_text import bounded
+from specchat.chat.shortened_text import bounded
 from specchat.errors import InputError
 
 if TYPE_CHECKING:

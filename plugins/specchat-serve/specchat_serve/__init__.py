@@ -13,7 +13,8 @@ openai_chat.py, openai_completions.py, openai_responses.py   the API of OpenAI: 
 openai_objects.py      what these share
 anthropic_messages.py  the API of Anthropic
 ollama_api.py          the API of Ollama
-serve_metrics.py       the page for Prometheus
+answer_counts.py       what was answered, counted
+metrics_page.py        the page for Prometheus
 model_facts.py         what the files of the model say
 
 It is a front end: it imports `specchat.app`, `specchat.host.client` and plain types, which contracts in pyproject.toml

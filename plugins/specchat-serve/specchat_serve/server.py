@@ -16,23 +16,22 @@ from aiohttp.typedefs import Handler
 
 from specchat.errors import SpecchatError, UsageError
 from specchat.host.client import SessionRequest
-from specchat.host.metrics import AnswerCounts
-from specchat.host.metrics_page import CONTENT_TYPE
 from specchat.host.protocol import MAX_LINE_BYTES
 from specchat_serve import anthropic_messages, ollama_api, openai_objects
 from specchat_serve.answer import Answer
+from specchat_serve.answer_counts import AnswerCounts
 from specchat_serve.anthropic_messages import translate_count, translate_message
 from specchat_serve.api_errors import INTERNAL_SERVER_ERROR, NOT_IMPLEMENTED, ApiError, RequestError, to_api_error
 from specchat_serve.authorization import AccessPolicy, is_loopback
 from specchat_serve.connection_pool import ConnectionPool
 from specchat_serve.json_fields import JsonObject, check_model, parse_json_body
+from specchat_serve.metrics_page import CONTENT_TYPE, metrics_page, read_host_stats
 from specchat_serve.model_facts import ModelFacts, read_model_facts
 from specchat_serve.ollama_api import show_body, tags_body, translate_generate, translate_ollama_chat, version_body
 from specchat_serve.openai_chat import translate_chat
 from specchat_serve.openai_completions import translate_completion
 from specchat_serve.openai_responses import translate_response
 from specchat_serve.replies import TranslatedRequest, send_reply
-from specchat_serve.serve_metrics import metrics_page, read_host_stats
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 import numpy
 
@@ -19,13 +18,13 @@ from specchat.drafters.eagle.eagle_drafter import EagleDrafter
 from specchat.drafters.eagle.head import EagleHead
 from specchat.drafters.heads.detect import inspect_head
 from specchat.drafters.heads.load_head import load_head
-from specchat.drafters.heads.spec import EAGLE, EAGLE3, MEDUSA, MTP
-from specchat.drafters.medusa import Medusa, MedusaHead
+from specchat.drafters.registry import DraftingResources
 from specchat.drafters.suffix_decoding import SuffixDecoding
 from specchat.engine.decode import GenerationConfig
 from specchat.engine.drafter import Drafter
 from specchat.engine.sampling import Sampler
 from specchat.errors import ModelError
+from specchat.plugins.discovery import find_extensions
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
 from specchat_train.draft_models import is_draft_model
@@ -80,11 +79,13 @@ def drafter_factory(target: FrozenTarget, head: Path | None) -> DrafterFactory:
     spec = inspect_head(head)
     network = load_head(spec, target.model, None, target.device)
     target.model.set_hidden_state_layers(network.hidden_state_layers)
-    if spec.kind == MEDUSA:
-        return lambda: Medusa(cast("MedusaHead", network), target.model)
-    if spec.kind in (EAGLE, EAGLE3, MTP):
-        return lambda: EagleDrafter(cast("EagleHead", network), target.model, CHAIN_GROWTH)
-    raise ModelError(f"{head}: heads of this kind cannot be compared")
+    if isinstance(network, EagleHead):
+        return lambda: EagleDrafter(network, target.model, CHAIN_GROWTH)
+    extension = find_extensions("drafters").get(spec.kind)
+    if extension is None:
+        raise ModelError(f"{head}: heads of this kind cannot be compared")
+    resources = DraftingResources(target.model, heads={spec.kind: network})
+    return lambda: extension.call(resources)
 
 
 def measure_acceptance(

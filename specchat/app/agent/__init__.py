@@ -1,16 +1,14 @@
 """Tools that the model calls while it answers, with the consent of the user. Front ends import it; no torch, no screen.
 
-    agent_tool.py     the interface of a tool: what it does, its effect, its outcome
+    agent_tool.py     the interface of a tool: what it does, its effect, its outcome, also in one line
     agent_loop.py     answer, calls, consent, results, and the next answer
     project_agent.py  what a chat asks in the place of its model
     instructions.py   what the model reads first: a few sentences and AGENTS.md
-    call_lines.py     a call and its outcome in one line
     call_consent.py   whether a call may run: rules, and the question to the user
     read_tools.py     read, list and search; python_search.py is the program that searches
-    change_tools.py   edit and write; rewrite.py asks the model for the new text of an edit
-    run_tool.py       run; run_command.py runs a command with its limits
+    change_tools.py   edit, for which it asks the model for the new text, and write
+    run_command.py    run, and how a command runs with its limits
     tool_schemas.py   the check of arguments that a model wrote
-    bounded_text.py   the beginning and the end of a text that may be endless
 
 Further tools come from plugins (`app/tool_sources.py`), are offered beside these, and ask by the same rules.
 """

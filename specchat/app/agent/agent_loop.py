@@ -16,11 +16,11 @@ from threading import Event as Flag
 from typing import Any
 
 from specchat.app.agent.agent_tool import AgentTool, ChangingTool, Effect, ToolOutcome, WritableChange
-from specchat.app.agent.bounded_text import bounded
 from specchat.app.agent.call_consent import Consent, Refused
 from specchat.app.agent.tool_schemas import parse_arguments
 from specchat.chat.events import REPETITION, TOOL_CALLS, TRUNCATED_REASONS, Event, Finished, ToolCallDelta
 from specchat.chat.request import Request
+from specchat.chat.shortened_text import bounded
 from specchat.chat.streamed_calls import StreamedCalls
 from specchat.chat.tools import CALL_OR_ANSWER, ToolCall, ToolResult
 from specchat.errors import UsageError

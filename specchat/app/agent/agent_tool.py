@@ -1,5 +1,7 @@
 """The interface of a tool of the agent: what the model may call, what it does to the world, and what came of it.
 
+Also a call and its outcome in one line, for every front end that prints lines.
+
 A tool does not ask for consent; its caller does, before it calls `run` (`call_consent.py`).
 """
 
@@ -13,6 +15,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from specchat.app.consent import PlannedChange
 from specchat.chat.tools import Tool
+
+MAX_SUMMARY_CHARACTERS = 120
 
 
 class Effect(Enum):
@@ -74,3 +78,16 @@ class ChangingTool(AgentTool, Protocol):
     def plan(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> WritableChange | ToolOutcome:
         """The change, or why there is none."""
         ...
+
+
+def call_line(summary: str, outcome: ToolOutcome) -> str:
+    """For example "read shop/cart.py: 5 lines", or the last line of an outcome that is a status."""
+    lines = [line for line in outcome.text.strip().split("\n") if line.strip()] or ["nothing"]
+    last = lines[-1].strip()
+    is_status = outcome.is_error or len(lines) == 1 or last.startswith("[")
+    return f"{short(summary)}: {short(last.strip('[]')) if is_status else f'{len(lines)} lines'}"
+
+
+def short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_SUMMARY_CHARACTERS else f"{line[: MAX_SUMMARY_CHARACTERS - 3]}..."

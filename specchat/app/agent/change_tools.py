@@ -16,6 +16,13 @@ from typing import Any
 
 from specchat.app.agent.agent_tool import Effect, ToolOutcome, WritableChange
 from specchat.app.agent.tool_schemas import schema_text
+from specchat.app.chat_state import ChatState
+from specchat.app.consent import EditConsent
+from specchat.app.edit import rewrite_text
+from specchat.app.edit_events import EditOrder
+from specchat.app.edit_progress import ProgressLine
+from specchat.app.edited_files import HeldText
+from specchat.app.file_edits import open_edit_session
 from specchat.app.project_files import ProjectFiles, subject_path
 from specchat.chat.tools import Tool
 from specchat.edit.atomic_write import check_writable
@@ -182,3 +189,16 @@ def _with_lines(source: Source, region: Region, new: str) -> str:
         return source.with_original_ending(replace_region(source.text, region, new))
     lines = split_lines(source.text)
     return "".join([*lines[: region.first - 1], *lines[region.last :]])
+
+
+def session_rewrite(chat: ChatState, show: Callable[[str], None]) -> Rewrite:
+    """Rewrites in a session of its own, with the models of this conversation; the consent of the call is the review."""
+
+    def rewrite(source: Source, instruction: str, region: Region | None, cancelled: threading.Event) -> tuple[str, str]:
+        on_answer = ProgressLine(source.text, show).on_event
+        order = EditOrder(instruction, (HeldText(source),), region, writes=False)
+        with open_edit_session(chat, cancelled) as session:
+            accepted = rewrite_text(order, session, EditConsent(can_ask=False, allows_loss=True), on_answer)
+        return accepted.text, accepted.result.warnings.summary
+
+    return rewrite

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from specchat.app.agent.bounded_text import bounded
 from specchat.app.project_files import ProjectFiles
+from specchat.chat.shortened_text import bounded
 from specchat.errors import CancelledError, SpecchatError
 from specchat.host.spawn import history_path
 from specchat.profile.project_file import ProjectFile, TrustStore

@@ -9,8 +9,7 @@ from typing import Any
 
 from specchat.app.agent import python_search
 from specchat.app.agent.agent_tool import Effect, ToolOutcome
-from specchat.app.agent.bounded_text import HeadAndTail
-from specchat.app.agent.run_command import run_bounded
+from specchat.app.agent.run_command import HeadAndTail, run_bounded
 from specchat.app.agent.tool_schemas import schema_text
 from specchat.app.project_files import ProjectFiles, subject_path
 from specchat.chat.tools import Tool

@@ -1,4 +1,4 @@
-"""Runs a command with a time limit and a bounded output, in a process group of its own that ends with it.
+"""The tool `run`, and how a command runs: with a time limit and a bounded output, in a process group that ends with it.
 
 It reads nothing from the terminal. What it prints is read all the time and held in part, so a command that prints 100
 MB costs no memory. When it ends, is cancelled or takes too long, everything that it started is ended as well.
@@ -11,17 +11,59 @@ import signal
 import subprocess
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from specchat.app.agent.bounded_text import HeadAndTail
+from specchat.app.agent.agent_tool import Effect, ToolOutcome
+from specchat.app.agent.tool_schemas import schema_text
+from specchat.chat.tools import Tool
 from specchat.errors import InputError
+
+if TYPE_CHECKING:
+    from specchat.app.project_files import ProjectFiles  # imports what the search in a process of its own does not need
 
 READ_BYTES = 2**16
 POLL_SECONDS = 0.02
 TERMINATE_SECONDS = 0.5  # between the request to end and the end
 QUIET = {"NO_COLOR": "1", "TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
+BINARY_NOTE = "[{size} bytes of binary data, which are not shown]"
+SHELL = ("cmd", "/d", "/c") if os.name == "nt" else ("/bin/sh", "-c")  # models write commands for it
+ENVIRONMENT = {"SPECCHAT_AGENT": "1"}  # so that a program can know that no person waits for it
+
+
+class HeadAndTail:
+    """Bytes as they come; holds a beginning and an end of at most `max_bytes` each, whatever passes through it."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._head = bytearray()
+        self._tail: deque[bytes] = deque()
+        self._tail_bytes = 0
+        self.size = 0
+
+    def add(self, piece: bytes) -> None:
+        self.size += len(piece)
+        room = self._max_bytes - len(self._head)
+        self._head += piece[:room]
+        if rest := piece[max(0, room) :]:
+            self._tail.append(rest)
+            self._tail_bytes += len(rest)
+            while self._tail_bytes - len(self._tail[0]) >= self._max_bytes:
+                self._tail_bytes -= len(self._tail.popleft())
+
+    def text(self) -> str:
+        """What is held as text; data that is not text is counted and not shown."""
+        head, tail = bytes(self._head), b"".join(self._tail)[-self._max_bytes :]
+        if b"\0" in head or b"\0" in tail:
+            return BINARY_NOTE.format(size=self.size)
+        left_out = self.size - len(head) - len(tail)
+        if not left_out:
+            return (head + tail).decode(errors="replace")
+        note = f"\n[… {left_out} bytes left out …]\n"
+        return head.decode(errors="replace") + note + tail.decode(errors="replace")
 
 
 @dataclass(frozen=True)
@@ -110,3 +152,31 @@ def _signal_group(group: int, number: int) -> None:
         os.killpg(group, number)
     except (ProcessLookupError, PermissionError):
         pass  # all of it has ended
+
+
+@dataclass(frozen=True)
+class RunTool:
+    files: ProjectFiles
+    max_characters: int
+    limit_seconds: float
+    effect: Effect = Effect.EXECUTE
+    tool: Tool = Tool(
+        "run",
+        "Run a shell command in the project folder and return its output. It gets no input and has a time limit.",
+        schema_text({"command": {"type": "string", "minLength": 1}}, "command"),
+    )
+
+    def describe(self, arguments: Mapping[str, Any]) -> str:
+        return f"run {arguments['command']}"
+
+    def subject(self, arguments: Mapping[str, Any]) -> str:
+        return arguments["command"]
+
+    def run(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> ToolOutcome:
+        command = CommandRun((*SHELL, arguments["command"]), self.files.root, ENVIRONMENT)
+        try:
+            ran = run_bounded(command, cancelled, self.limit_seconds, HeadAndTail(self.max_characters // 2))
+        except InputError as error:
+            return ToolOutcome(str(error), is_error=True)
+        output = f"{ran.output.rstrip(chr(10))}\n" if ran.output.strip() else ""
+        return ToolOutcome(f"{output}[{ran.ending}]", is_error=ran.exit_code != 0)

@@ -1,4 +1,4 @@
-"""EAGLE-1, -2 and -3 and MTP: heads that continue the target's hidden states. The idea is large, so it has a folder.
+"""EAGLE-3 and MTP: heads that continue the target's hidden states. The idea is large, so it has a folder.
 
 pair_drafter.py     the base of drafters whose head reads pairs of a hidden state and a token
 eagle_drafter.py    the drafter, which chooses a kernel for its trees
@@ -8,6 +8,6 @@ graph.py            a kernel: the tree on a GPU, as one CUDA graph
 native_tree.py      a kernel: the tree on a CPU, in one native call
 head.py             heads over pairs
 mla.py              multi-head latent attention, which some heads have
-eagle1_format.py eagle3_format.py mtp_format.py     published formats
+eagle3_format.py mtp_format.py      published formats
 mtp_layer.py        the sizes of MLA and of a mixture of experts in an MTP head
 """

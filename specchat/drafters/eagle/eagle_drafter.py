@@ -1,4 +1,4 @@
-"""EAGLE-1, -2 and -3, and MTP: a small head continues the target's hidden states autoregressively.
+"""EAGLE and MTP: a small head continues the target's hidden states autoregressively.
 
 EAGLE (arXiv 2401.15077), EAGLE-2 (2406.16858: the dynamic tree), EAGLE-3 (2503.01840: several layers) and the
 multi-token prediction of DeepSeek-V3 (2412.19437) differ in the head alone, so they share one drafter. A head reads
@@ -22,6 +22,7 @@ from specchat.drafters.eagle.graph import GraphTrees
 from specchat.drafters.eagle.native_tree import NativeTrees
 from specchat.drafters.eagle.pair_drafter import PairDrafter
 from specchat.drafters.eagle.pair_passes import CachePasses, TextEnd
+from specchat.drafters.heads.spec import EAGLE3, MTP
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.hidden_states import CHUNK_TOKENS
 from specchat.engine.model import Model
@@ -100,9 +101,10 @@ def tree_kernels(head: EagleHead, config: TreeConfig) -> list[TreeKernel]:
     return [torch_trees] if head.network is None else [NativeTrees(head, head.network, config), torch_trees]
 
 
-def _build(resources: DraftingResources, kind: str) -> Drafter | None:
+def build(resources: DraftingResources, kind: str) -> Drafter | None:
+    """The drafter of a loaded head of this kind."""
     head = resources.heads.get(kind)
     return EagleDrafter(cast("EagleHead", head), resources.target) if head is not None else None
 
 
-build_eagle, build_eagle3, build_mtp = (partial(_build, kind=kind) for kind in ("eagle", "eagle3", "mtp"))
+build_eagle3, build_mtp = (partial(build, kind=kind) for kind in (EAGLE3, MTP))

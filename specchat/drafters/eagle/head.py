@@ -1,6 +1,6 @@
 """Heads over pairs: (hidden state of token t, embedding of token t+1) predict token t+2.
 
-EAGLE-1, EAGLE-2 (the same weights), EAGLE-3 and MTP are such heads. Which tensors a head has, and the wiring in its
+EAGLE and MTP are such heads. Which tensors a head has, and the wiring in its
 `HeadSpec`, tell them apart. Knows no drafting.
 """
 

@@ -8,13 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from specchat.drafters.assistant import detect_assistant
-from specchat.drafters.eagle.eagle1_format import detect_eagle1
 from specchat.drafters.eagle.eagle3_format import detect_eagle3
 from specchat.drafters.eagle.mtp_format import detect_mtp
 from specchat.drafters.heads.dflash_format import detect_dflash
 from specchat.drafters.heads.head_checkpoint import HeadCheckpoint
 from specchat.drafters.heads.spec import HeadSpec, TargetDimensions
-from specchat.drafters.medusa import detect_medusa
 from specchat.errors import ModelError, PluginError
 from specchat.hub.safetensors_headers import read_config
 from specchat.plugins.discovery import find_extensions, print_warning
@@ -83,12 +81,13 @@ def detect_domino(checkpoint: HeadCheckpoint) -> HeadSpec | None:
     return HeadSpec("domino", "Domino", checkpoint.tensors, evidence, unsupported_reason=reason)
 
 
-def detect_hydra(checkpoint: HeadCheckpoint) -> HeadSpec | None:
-    """Hydra, whose format and network are a plugin's."""
-    if "hydra_num_heads" not in checkpoint.config and not checkpoint.first_match("hydra_"):
-        return None
-    reason = "Hydra, which the plugin specchat-heads computes"
-    return HeadSpec("hydra", "Hydra", checkpoint.tensors, ("its name",), unsupported_reason=reason)
+def detect_head_of_plugin(checkpoint: HeadCheckpoint) -> HeadSpec | None:
+    """A head whose format and network are those of our plugin."""
+    for kind, (name, pattern) in HEADS_OF_PLUGIN.items():
+        if f"{kind}_num_heads" in checkpoint.config or checkpoint.first_match(pattern):
+            reason = f"{name}, which the plugin specchat-heads computes"
+            return HeadSpec(kind, name, checkpoint.tensors, ("its names",), unsupported_reason=reason)
+    return None
 
 
 def detect_other_speculators(checkpoint: HeadCheckpoint) -> HeadSpec | None:
@@ -100,7 +99,12 @@ def detect_other_speculators(checkpoint: HeadCheckpoint) -> HeadSpec | None:
     return HeadSpec(kind, f"speculators {kind}", checkpoint.tensors, evidence, unsupported_reason=reason)
 
 
+HEADS_OF_PLUGIN = {  # by kind: the name, and tensors that no head has which is asked for before
+    "hydra": ("Hydra", "hydra_"),
+    "medusa": ("Medusa", r"(?:medusa_head\.)?\d+\.\d+\.linear\."),
+    "eagle": ("EAGLE-1", r"(?:fusion_)?fc\.weight$"),
+}
 HEAD_DETECTORS = (
-    detect_hydra, detect_medusa, detect_assistant, detect_mtp, detect_domino, detect_dflash, detect_eagle3,
-    detect_eagle1, detect_other_speculators,
+    detect_assistant, detect_mtp, detect_domino, detect_dflash, detect_eagle3, detect_other_speculators,
+    detect_head_of_plugin,
 )  # fmt: skip

@@ -8,7 +8,6 @@ Knows no publisher's tensor names and computes nothing. The names:
     feature_norm            norm of the state in a pair, or       lm_head       else the target's
                             of the output of fc (DFlash)
     embed_tokens            else the target's                     d2t, t2d      draft vocabulary: offsets, membership
-    blocks.{k}.{l}.*        residual blocks of Medusa     heads.{k}     their LM heads, else the target's
     layers.{i}.self_attn    q, k, v and o; or the q_a, q_b, kv_a and kv_b of MLA
     feedback                output of an assistant -> state of the next draft step, in the size of the target
     centroids               groups of tokens of an assistant; token_ordering lists the tokens of one after the other
@@ -31,7 +30,7 @@ from specchat.forward.llama.moe import Routing
 from specchat.forward.llama.rope import Rope
 from specchat.weights.tensor_files import TensorFiles, WeightLoader
 
-EAGLE, EAGLE3, MTP, MEDUSA, DFLASH, ASSISTANT = "eagle", "eagle3", "mtp", "medusa", "dflash", "assistant"
+EAGLE3, MTP, DFLASH, ASSISTANT = "eagle3", "mtp", "dflash", "assistant"
 DEFAULT_TRAINED_LENGTH = 2048  # positions, when the config has no length
 
 

@@ -7,13 +7,12 @@ parse_instruction.py                 words -> operations, by a few English patte
 find_refactoring.py                  instruction, texts -> refactorings, a refusal, or none: that is for a model
 splices.py                           changes by position; all else stays byte for byte
 python_text.py                       Python files as jedi sees them: what each place of a name refers to
-python_rename.py, docstring_names.py    renaming in Python, in one or several files
+python_rename.py                     renaming in Python, in one or several files
 python_dangers.py, project_mentions.py  by what other means a program, and other files, may reach a name
 identifier_rename.py                 renaming in other languages
 language_rules.py, .toml             what is known about each language, as data
 python_imports.py                    imports, sorted or removed by Ruff
-removals.py                          prints, logging calls, comments, docstrings
-definition_removal.py                functions, methods and classes of Python that nothing else mentions
+removals.py                          prints, logging calls, comments, docstrings, definitions
 values.py                            constants, defaults, new parameters
 """
 

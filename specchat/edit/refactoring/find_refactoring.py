@@ -13,7 +13,6 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 
 from specchat.edit.contract import find_warnings
-from specchat.edit.refactoring.definition_removal import remove_definition
 from specchat.edit.refactoring.identifier_rename import rename_identifier
 from specchat.edit.refactoring.operations import (
     AddParameter,
@@ -28,7 +27,7 @@ from specchat.edit.refactoring.operations import (
 from specchat.edit.refactoring.parse_instruction import parse_instruction
 from specchat.edit.refactoring.python_imports import remove_unused_imports, sort_imports
 from specchat.edit.refactoring.python_rename import rename_in_python
-from specchat.edit.refactoring.removals import remove_things
+from specchat.edit.refactoring.removals import remove_definition, remove_things
 from specchat.edit.refactoring.splices import (
     Area,
     RefusedError,
@@ -136,16 +135,16 @@ def _checked(refactoring: Refactoring) -> Refactoring:
 def _make_step(source: Source, text: str, operation: Operation, area: Area) -> Step:
     language = language_of(source.name, text)
     match operation:
-        case Rename() if language == PYTHON:
-            return rename_in_python({source.name: text}, operation, area)[source.name]
-        case Rename() if Path(source.name).suffix in HEADER_SUFFIXES:
-            raise RefusedError("other files include a header")
         case Rename():
-            return rename_identifier(text, language, operation, area, Path(source.name).absolute())
+            return _make_renaming(source, text, operation, area)
         case Remove(what=Removable.UNUSED_IMPORTS) | SortImports() if language != PYTHON:
             raise UnknownLanguageError("only imports of Python are known")
-        case Remove() | RemoveDefinition():
-            return _make_removal(source, text, operation, area)
+        case Remove(what=Removable.UNUSED_IMPORTS):
+            return remove_unused_imports(text, source.name, operation, area)
+        case Remove():
+            return remove_things(text, language, operation, area)
+        case RemoveDefinition():
+            return remove_definition(text, language, operation, Path(source.name).absolute())
         case SortImports():
             return sort_imports(text, source.name, area)
         case SetValue():
@@ -154,12 +153,10 @@ def _make_step(source: Source, text: str, operation: Operation, area: Area) -> S
             return add_parameter(text, language, operation, area)
 
 
-def _make_removal(source: Source, text: str, operation: Remove | RemoveDefinition, area: Area) -> Step:
-    language = language_of(source.name, text)
-    match operation:
-        case RemoveDefinition():
-            return remove_definition(text, language, operation, Path(source.name).absolute())
-        case Remove(what=Removable.UNUSED_IMPORTS):
-            return remove_unused_imports(text, source.name, operation, area)
-        case Remove():
-            return remove_things(text, language, operation, area)
+def _make_renaming(source: Source, text: str, rename: Rename, area: Area) -> Step:
+    path, language = Path(source.name), language_of(source.name, text)
+    if language == PYTHON:
+        return rename_in_python({source.name: text}, rename, area)[source.name]
+    if path.suffix in HEADER_SUFFIXES:
+        raise RefusedError("other files include a header")
+    return rename_identifier(text, language, rename, area, path.absolute())

@@ -7,18 +7,18 @@ import, a second declaration) refuses the renaming, and so does a new name that 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tree_sitter import Node
 
 from specchat.edit.refactoring.language_rules import ANY_FIELD, Declares, LanguageRules, rules_of
-from specchat.edit.refactoring.operations import NameKind, Rename
+from specchat.edit.refactoring.operations import NameKind, Rename, of_kind
 from specchat.edit.refactoring.project_mentions import check_other_languages
 from specchat.edit.refactoring.removals import find_area, parsed
 from specchat.edit.refactoring.splices import Area, RefusedError, Splice, Step, UnknownLanguageError, count_of
-from specchat.syntax.parse import find_nodes, node_text
+from specchat.syntax.parse import ancestors, find_nodes, node_text
 
 NAME = re.compile(r"[^\W\d][\w$]*")
 SPECIAL_NAMES = frozenset(
@@ -26,18 +26,6 @@ SPECIAL_NAMES = frozenset(
      "constructor", "async", "await", "let", "static", "yield", "of", "get", "set", "var", "record", "nil", "iota",
      "true", "false")
 )  # fmt: skip
-# What a word may mean here, the strict sense first; a looser one counts where nothing has the strict one.
-KINDS: Mapping[NameKind, tuple[NameKind, ...]] = {
-    NameKind.FUNCTION: (NameKind.FUNCTION,),
-    NameKind.CLASS: (NameKind.CLASS, NameKind.TYPE),
-    NameKind.TYPE: (NameKind.TYPE, NameKind.CLASS),
-    NameKind.VARIABLE: (NameKind.VARIABLE, NameKind.PARAMETER, NameKind.CONSTANT),
-    NameKind.PARAMETER: (NameKind.PARAMETER,),
-    NameKind.CONSTANT: (NameKind.CONSTANT, NameKind.VARIABLE),
-    NameKind.IMPORT: (NameKind.IMPORT,),
-    NameKind.METHOD: (),
-    NameKind.ATTRIBUTE: (),
-}
 # What may stand around a function that a comment documents.
 AROUND_FUNCTIONS = (
     "variable_declarator", "lexical_declaration", "variable_declaration", "export_statement", "assignment_expression",
@@ -99,7 +87,7 @@ def find_uses(root: Node, language: str, rules: LanguageRules, name: str) -> Nam
     nodes = [each for each in nodes if not _is_in(each, rules.foreign)]
     declarations: list[Declaration] = []
     for node in nodes:
-        around = {each.type for each in _ancestors(node)}
+        around = {each.type for each in ancestors(node)}
         if _is_in(node, rules.refused) or any(kind in around for kind, part in rules.refused if part == ANY_FIELD):
             raise RefusedError(f"`{name}` in line {_line(node)} may be something else")
         if language == "rust":
@@ -159,9 +147,7 @@ def _choose(root: Node, found: NameUse, rules: LanguageRules, rename: Rename, ar
         for each in found.declarations
         if all(part.holds(each.name.start_byte, each.name.end_byte) for part in areas)
     ]
-    if rename.kind:
-        by_kind = ([each for each in here if each.kind is kind] for kind in KINDS[rename.kind])
-        here = next(filter(None, by_kind), [])
+    here = of_kind(here, rename.kind, lambda each: each.kind)
     fitting = {each.scope.id: each for each in reversed(here)}
     if len(fitting) != 1:
         described = " ".join(filter(None, [rename.kind, f"`{rename.old}`"]))
@@ -252,7 +238,7 @@ def _is_new_variable(statement: Node) -> bool:
 
 def _scope_of(statement: Node, declares: Declares, rules: LanguageRules) -> Node | None:
     if statement.type in ("preproc_def", "preproc_function_def"):
-        return next((each for each in _ancestors(statement) if each.parent is None), None)
+        return next((each for each in ancestors(statement) if each.parent is None), None)
     is_var = statement.parent is not None and statement.parent.type == "variable_declaration"
     scopes = rules.function_scopes if is_var and rules.function_scopes else rules.scopes
     scope = statement.parent if declares.is_outer else statement
@@ -325,13 +311,6 @@ def _is_in(node: Node, contexts: frozenset[tuple[str, str]]) -> bool:
     if node.parent is None:
         return False
     return (node.parent.type, _field_of(node)) in contexts or (node.parent.type, ANY_FIELD) in contexts
-
-
-def _ancestors(node: Node) -> Iterator[Node]:
-    outer = node.parent
-    while outer is not None:
-        yield outer
-        outer = outer.parent
 
 
 def _field_of(node: Node) -> str:

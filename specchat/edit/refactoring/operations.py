@@ -1,7 +1,11 @@
 """The operations that a syntax tree can do without a model, as values; as text they are what a user would say."""
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeVar
+
+Named = TypeVar("Named")
 
 
 class NameKind(StrEnum):
@@ -17,6 +21,24 @@ class NameKind(StrEnum):
     IMPORT = "import"
     CONSTANT = "constant"
     TYPE = "type"
+
+
+# What a word may mean, the strict sense first; a looser one counts where nothing has the strict one.
+SENSES: Mapping[NameKind, Sequence[NameKind]] = {
+    NameKind.FUNCTION: (NameKind.FUNCTION, NameKind.METHOD),
+    NameKind.CLASS: (NameKind.CLASS, NameKind.TYPE),
+    NameKind.TYPE: (NameKind.TYPE, NameKind.CLASS),
+    NameKind.VARIABLE: (NameKind.VARIABLE, NameKind.ATTRIBUTE, NameKind.PARAMETER, NameKind.CONSTANT),
+    NameKind.CONSTANT: (NameKind.CONSTANT, NameKind.VARIABLE, NameKind.ATTRIBUTE),
+    NameKind.ATTRIBUTE: (NameKind.ATTRIBUTE, NameKind.METHOD),
+}
+
+
+def of_kind(found: Sequence[Named], wanted: NameKind, kind_of: Callable[[Named], NameKind]) -> list[Named]:
+    """What an instruction means that calls it so; all of it where the instruction says no kind."""
+    senses = SENSES.get(wanted, (wanted,)) if wanted else ()
+    by_sense = ([each for each in found if kind_of(each) is sense] for sense in senses)
+    return next(filter(None, by_sense), []) if wanted else list(found)
 
 
 class Removable(StrEnum):

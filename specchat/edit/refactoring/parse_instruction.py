@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 from pathlib import PurePath
 
 from specchat.edit.refactoring.operations import (
@@ -93,38 +93,11 @@ ANNOTATION = rf"(?:: ?(?P<annotation>{NAME}(?:\[[\w\s,.|\[\]]+\])?))?"
 FROM = rf"(?: from (?P<old_value>{VALUE}))?"
 PARAMETER = "(?:new |optional )?(?:parameter|argument)"
 CHANGE = "(?:change|set|update|increase|raise|decrease|lower|reduce|bump)"
-PATTERNS: Mapping[str, tuple[str, ...]] = {
-    "value": (
-        rf"{CHANGE} (?:the )?(?:(?:value|{DEFAULT}) (?:of|for) )?{TARGET}{FROM} to (?P<value>{VALUE})",
-        rf"(?:change|set|update) {TARGET}'s (?:{DEFAULT}|value) to (?P<value>{VALUE})",
-        rf"(?:set|make) {TARGET} ?= ?(?P<value>{VALUE})",
-        rf"{_quoted('old')} = (?P<value>{VALUE})",
-        rf"use (?P<value>{VALUE}) as (?:the )?(?:new )?(?:value|{DEFAULT}) (?:of|for) {TARGET}",
-    ),
-    "rename": (
-        rf"rename (?:from )?{TARGET} {TO} {NEW}",
-        rf"in {_scope('scope_before')}, rename {TARGET} {TO} {NEW}",
-        rf"change the name of {TARGET} (?:to|into) {NEW}",
-        rf"change (?:the )?(?P<kind_alone>{KIND})(?:'s)? name (?:from )?{_quoted('old')} (?:to|into) {NEW}",
-        rf"call {TARGET} {NEW} instead",
-    ),
-    "rename_again": (rf"{TARGET} {TO} {NEW}",),
-    "sort": (
-        r"(?:sort|order|reorder) (?:all )?(?:the )?imports?(?: statements)?(?: alphabetically)?",
-        r"put (?:the )?imports in(?: alphabetical)? order",
-    ),
-    "remove": (
-        rf"(?:remove|delete|drop|strip|get rid of) (?P<things>.+?)(?: (?:in|of|from) {_scope('scope')})?",
-    ),
-    "remove_definition": (rf"(?:remove|delete|drop|get rid of) {TARGET}",),
-    "parameter": (
-        rf"add (?:{ARTICLE} )?{PARAMETER} {_quoted('new')}{ANNOTATION}{WITH_DEFAULT}(?P<value>{VALUE})`? to {TARGET}",
-    ),
-}  # fmt: skip
+Found = tuple[Operation, ...]
 
 
 @lru_cache(maxsize=8)  # an edit asks several times for its one instruction
-def parse_instruction(instruction: str, file_name: str = "") -> tuple[Operation, ...]:
+def parse_instruction(instruction: str, file_name: str = "") -> Found:
     """The operations that an instruction is, in their order; none when it is, or may be, anything else.
 
     >>> parse_instruction("Please rename the function `add` to plus.")
@@ -146,7 +119,7 @@ def _without_file(text: str, file_name: str) -> str:
     return re.sub(rf"\A{file}\s*[,:]? ", "", text, flags=re.IGNORECASE)
 
 
-def _parse_all(text: str, earlier: Operation | None = None) -> tuple[Operation, ...]:
+def _parse_all(text: str, earlier: Operation | None = None) -> Found:
     text = _strip(text)
     if found := _parse_one(text, earlier):
         return found
@@ -162,56 +135,62 @@ def _strip(text: str) -> str:
     return CLOSING.sub("", POLITE.sub("", text.strip()).rstrip(" .!?")).rstrip(" .!?,;")
 
 
-@lru_cache(maxsize=1)
-def _compiled() -> Mapping[str, list[re.Pattern[str]]]:
-    return {name: [re.compile(each, re.IGNORECASE) for each in found] for name, found in PATTERNS.items()}
+def _parse_one(text: str, earlier: Operation | None) -> Found:
+    """One operation; "c to d" is one after another renaming."""
+    for pattern, parse in _rules():
+        if (match := pattern.fullmatch(text)) and (found := parse(match)):
+            return found
+    return _parse_one(f"rename {text}", None) if isinstance(earlier, Rename) else ()
 
 
-def _parse_one(text: str, earlier: Operation | None) -> tuple[Operation, ...]:
-    for name, patterns in _compiled().items():
-        if name == "rename_again" and not isinstance(earlier, Rename):
-            continue
-        for pattern in patterns:
-            match = pattern.fullmatch(text)
-            if match and (found := PARSERS[name](match)):
-                return found
-    return ()
+@dataclass(frozen=True)
+class _Target:
+    """A name that an instruction is about, what it is, and what it belongs to."""
+
+    name: str
+    kind: NameKind
+    scope: str
+
+    @classmethod
+    def of(cls, match: re.Match[str]) -> _Target | None:
+        """The target of a pattern; None for words that are perhaps no names."""
+        groups = match.groupdict()
+        named = [_kind(word) for key in ("kind", "kind_after", "kind_alone") if (word := groups.get(key))]
+        is_kind_word = not groups["old_quote"] and _kind(groups["old"]) is not NameKind.ANY
+        if not _are_names(match, "old", "scope") or len(named) > 1 or (is_kind_word and named):
+            return None  # "the class method": either word may be the name
+        owner, _, name = groups["old"].replace("::", ".").rpartition(".")
+        owner = "" if owner in ("self", "cls", "this") else owner
+        return cls(
+            name, named[0] if named else NameKind.ANY, _join((groups.get("scope") or "").replace("::", "."), owner)
+        )
 
 
-def _parse_rename(match: re.Match[str]) -> tuple[Operation, ...]:
-    target, groups = _target(match), match.groupdict()
-    if target is None or not all(_is_name(match, each) for each in ("new", "later", "scope_before")):
+def _rename(match: re.Match[str]) -> Found:
+    target, groups = _Target.of(match), match.groupdict()
+    outer, (owner, _, new) = groups.get("scope_before") or groups.get("later") or "", groups["new"].rpartition(".")
+    is_moved = owner and owner != groups["old"].rpartition(".")[0]
+    if target is None or is_moved or (outer and groups.get("scope")):
         return ()
-    old, kind, scope, new = *target, groups["new"]
-    outer = groups.get("scope_before") or groups.get("later") or ""
-    if (scope and outer) or ("." in new and old.rpartition(".")[0] != new.rpartition(".")[0]):
-        return ()
-    return (Rename(_last(old), _last(new), kind, _join(scope or outer, _owner(old))),)
+    is_named = _are_names(match, "new", "later", "scope_before")
+    return (Rename(target.name, new, target.kind, _join(outer, target.scope)),) if is_named else ()
 
 
-def _parse_sort(_match: re.Match[str]) -> tuple[Operation, ...]:
-    return (SortImports(),)
-
-
-def _parse_remove(match: re.Match[str]) -> tuple[Operation, ...]:
-    if not _is_name(match, "scope"):
-        return ()
-    found = [_thing(part.strip()) for part in JOINT.split(match["things"])]
+def _remove(match: re.Match[str]) -> Found:
+    found = [_thing(part.strip()) for part in JOINT.split(match["things"])] if _are_names(match, "scope") else []
     return tuple(replace(each, scope=match["scope"] or "") for each in found if each) if all(found) else ()
 
 
-def _parse_remove_definition(match: re.Match[str]) -> tuple[Operation, ...]:
-    target = _target(match)
-    if target is None or target[1] not in (NameKind.FUNCTION, NameKind.METHOD, NameKind.CLASS):
+def _remove_definition(match: re.Match[str]) -> Found:
+    target = _Target.of(match)
+    if target is None or target.kind not in (NameKind.FUNCTION, NameKind.METHOD, NameKind.CLASS):
         return ()
-    old, kind, scope = target
-    return (RemoveDefinition(_last(old), kind, _join(scope, _owner(old))),)
+    return (RemoveDefinition(target.name, target.kind, target.scope),)
 
 
 def _thing(text: str) -> Remove | None:
     every = re.match(r"(?:all(?: of)?(?: the)?|every|each|any) ", text, re.IGNORECASE)
-    text = text[every.end() :] if every else text
-    text = re.sub(rf"\A{ARTICLE} ", "", text, flags=re.IGNORECASE)
+    text = re.sub(rf"\A{ARTICLE} ", "", text[every.end() :] if every else text, flags=re.IGNORECASE)
     for what, (one, several) in THINGS.items():
         if re.fullmatch(several, text, re.IGNORECASE):
             return Remove(what)
@@ -220,62 +199,64 @@ def _thing(text: str) -> Remove | None:
     return None
 
 
-def _parse_value(match: re.Match[str]) -> tuple[Operation, ...]:
-    target, groups = _target(match), match.groupdict()
+def _set(match: re.Match[str]) -> Found:
+    target, groups = _Target.of(match), match.groupdict()
     if target is None:
         return ()
-    old, kind, scope = target
-    kind = NameKind.PARAMETER if groups.get("default") else kind
-    old_value = _value(groups.get("old_value") or "")
-    return (SetValue(_last(old), _value(match["value"]), kind, _join(scope, _owner(old)), old_value),)
+    kind, old_value = NameKind.PARAMETER if groups.get("default") else target.kind, groups.get("old_value") or ""
+    return (SetValue(target.name, _value(match["value"]), kind, target.scope, _value(old_value)),)
 
 
-def _parse_parameter(match: re.Match[str]) -> tuple[Operation, ...]:
-    target = _target(match)
-    if target is None or not _is_name(match, "new") or "." in match["new"]:
+def _add_parameter(match: re.Match[str]) -> Found:
+    target, new = _Target.of(match), match["new"]
+    if target is None or "." in new or not _are_names(match, "new"):
         return ()
-    old, _kind, scope = target
-    return (AddParameter(_join(scope, old), match["new"], _value(match["value"]), match["annotation"] or ""),)
+    function = _join(target.scope, target.name)
+    return (AddParameter(function, new, _value(match["value"]), match["annotation"] or ""),)
 
 
-PARSERS: Mapping[str, Callable[[re.Match[str]], tuple[Operation, ...]]] = {
-    "value": _parse_value, "rename": _parse_rename, "rename_again": _parse_rename, "sort": _parse_sort,
-    "remove": _parse_remove, "remove_definition": _parse_remove_definition, "parameter": _parse_parameter,
-}  # fmt: skip
+PATTERNS: Mapping[Callable[[re.Match[str]], Found], tuple[str, ...]] = {
+    _set: (
+        rf"{CHANGE} (?:the )?(?:(?:value|{DEFAULT}) (?:of|for) )?{TARGET}{FROM} to (?P<value>{VALUE})",
+        rf"(?:change|set|update) {TARGET}'s (?:{DEFAULT}|value) to (?P<value>{VALUE})",
+        rf"(?:set|make) {TARGET} ?= ?(?P<value>{VALUE})",
+        rf"{_quoted('old')} = (?P<value>{VALUE})",
+        rf"use (?P<value>{VALUE}) as (?:the )?(?:new )?(?:value|{DEFAULT}) (?:of|for) {TARGET}",
+    ),
+    _rename: (
+        rf"rename (?:from )?{TARGET} {TO} {NEW}",
+        rf"in {_scope('scope_before')}, rename {TARGET} {TO} {NEW}",
+        rf"change the name of {TARGET} (?:to|into) {NEW}",
+        rf"change (?:the )?(?P<kind_alone>{KIND})(?:'s)? name (?:from )?{_quoted('old')} (?:to|into) {NEW}",
+        rf"call {TARGET} {NEW} instead",
+    ),
+    lambda _match: (SortImports(),): (
+        r"(?:sort|order|reorder) (?:all )?(?:the )?imports?(?: statements)?(?: alphabetically)?",
+        r"put (?:the )?imports in(?: alphabetical)? order",
+    ),
+    _remove: (rf"(?:remove|delete|drop|strip|get rid of) (?P<things>.+?)(?: (?:in|of|from) {_scope('scope')})?",),
+    _remove_definition: (rf"(?:remove|delete|drop|get rid of) {TARGET}",),
+    _add_parameter: (
+        rf"add (?:{ARTICLE} )?{PARAMETER} {_quoted('new')}{ANNOTATION}{WITH_DEFAULT}(?P<value>{VALUE})`? to {TARGET}",
+    ),
+}
 
 
-def _target(match: re.Match[str]) -> tuple[str, NameKind, str] | None:
-    """The name of a pattern with what it is and its scope; None for words that are perhaps no names."""
-    groups = match.groupdict()
-    named = [_kind(word) for key in ("kind", "kind_after", "kind_alone") if (word := groups.get(key))]
-    is_kind_word = not groups["old_quote"] and _kind(groups["old"]) is not NameKind.ANY
-    if not _is_name(match, "old") or not _is_name(match, "scope") or len(named) > 1 or (is_kind_word and named):
-        return None  # "the class method": either word may be the name
-    scope = (groups.get("scope") or "").replace("::", ".")
-    return groups["old"].replace("::", "."), named[0] if named else NameKind.ANY, scope
+@cache
+def _rules() -> list[tuple[re.Pattern[str], Callable[[re.Match[str]], Found]]]:
+    return [(re.compile(each, re.IGNORECASE), parse) for parse, patterns in PATTERNS.items() for each in patterns]
 
 
 def _kind(word: str) -> NameKind:
     return next((kind for kind, words in KINDS.items() if re.fullmatch(words, word, re.IGNORECASE)), NameKind.ANY)
 
 
-def _is_name(match: re.Match[str], group: str) -> bool:
-    """Whether a group holds a name, or nothing; words like "it" count only in quotes."""
-    word = match.groupdict().get(group)
-    if not word or match[f"{group}_quote"]:
-        return True
-    if word in NO_NAMES or word[0].lower() + word[1:] in NO_NAMES:
-        return False
-    return group in ("old", "new") or _kind(word) is NameKind.ANY
-
-
-def _last(name: str) -> str:
-    return name.rpartition(".")[2]
-
-
-def _owner(name: str) -> str:
-    scope = name.rpartition(".")[0]
-    return "" if scope in ("self", "cls", "this") else scope
+def _are_names(match: re.Match[str], *groups: str) -> bool:
+    """Whether groups hold names, or nothing; words like "it" count only in quotes."""
+    words = {group: word for group in groups if (word := match.groupdict().get(group)) and not match[f"{group}_quote"]}
+    is_other = any(word in NO_NAMES or word[0].lower() + word[1:] in NO_NAMES for word in words.values())
+    is_kind = any(_kind(word) for group, word in words.items() if group not in ("old", "new"))
+    return not is_other and not is_kind
 
 
 def _join(*parts: str) -> str:

@@ -5,19 +5,19 @@ A name that other files reach is renamed with them or not at all.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from specchat.context.file_listing import MAX_FILES, walk_files
 from specchat.edit.refactoring.python_text import PythonText, Token, code_of, one_of, open_reader, project_root
 from specchat.edit.refactoring.splices import RefusedError
 
-MAX_FILES, MAX_MENTIONING_FILES, MAX_BYTES = 4000, 40, 2**20
-SKIPPED_FOLDERS = frozenset(("node_modules", "__pycache__", "site-packages", "build", "dist", "venv", "env"))
+MAX_MENTIONING_FILES, MAX_BYTES = 40, 2**20
 SCRIPTS = ("javascript", "typescript", "tsx")
 SCRIPT_SUFFIXES = (".js", ".mjs", ".cjs", ".jsx", ".ts", ".mts", ".tsx", ".html", ".vue", ".svelte")
 C_SUFFIXES = (".c", ".h", ".cc", ".cpp", ".cxx", ".hh", ".hpp", ".hxx", ".l", ".y", ".m", ".S")
+PYTHON_SUFFIXES = (".py", ".pyi")
 SETTINGS = ("pyproject.toml", "setup.cfg", "setup.py")
 
 
@@ -25,20 +25,15 @@ def check_mentions_elsewhere(
     files: Sequence[PythonText], definitions: Sequence[Token], name: str, *, is_member: bool
 ) -> None:
     """RefusedError when a file that is not among these uses the name, or may use it."""
-    path, others = Path(files[0].name).absolute(), list[Path]()
-    if not path.is_file():
-        return
-    known, mention = {Path(file.name).absolute().resolve() for file in files}, one_of([name])
-    for each in python_files(project_root(path)):
-        if each.resolve() not in known and mention.search(_read(each)):
-            others.append(each)
+    path, known = Path(files[0].name).absolute(), {Path(file.name).absolute().resolve() for file in files}
+    others = [each for each, _text in files_with(path, PYTHON_SUFFIXES, name) if each.resolve() not in known]
     if len(others) > MAX_MENTIONING_FILES:
         raise RefusedError(f"{len(others)} other files of the project name `{name}`")
     keys = {(str(each.file.path), *each.leaf.start_pos) for each in definitions}
     for each in others:
         _check_file(each, files, keys, name, is_member=is_member)
-    for setting in SETTINGS:
-        if re.search(rf"[\w.]:{re.escape(name)}\b|\.{re.escape(name)}\b", _read(project_root(path) / setting)):
+    for setting, text in _settings(path):
+        if re.search(rf"[\w.]:{re.escape(name)}\b|\.{re.escape(name)}\b", text):
             raise RefusedError(f"{setting} names `{name}`")
 
 
@@ -64,41 +59,34 @@ def _check_file(
 
 def check_mentions_of_word(path: Path, name: str) -> None:
     """RefusedError when another file of the project has this word: Python, or settings that name what they start."""
-    if not path.is_file():
-        return
-    root, mention = project_root(path), one_of([name])
-    for other in (*python_files(root), *(root / each for each in SETTINGS)):
-        if other.resolve() != path.resolve() and mention.search(_read(other)):
-            raise RefusedError(f"{other.name} mentions `{name}`")
+    settings = (Path(setting) for setting, text in _settings(path) if one_of([name]).search(text))
+    for other in (*(each for each, _text in files_with(path, PYTHON_SUFFIXES, name)), *settings):
+        raise RefusedError(f"{other.name} mentions `{name}`")
 
 
 def check_other_languages(path: Path, language: str, name: str) -> None:
     """RefusedError when another file of the project has a word that this one declares for all to see."""
-    if not path.is_file():
-        return
-    needs_import, mention = language in SCRIPTS, one_of([name])
+    needs_import = language in SCRIPTS
     suffixes = SCRIPT_SUFFIXES if needs_import else C_SUFFIXES if language in ("c", "cpp") else (path.suffix,)
-    for other in source_files(project_root(path), suffixes):
-        text = "" if other.resolve() == path.resolve() else _read(other)
-        if mention.search(text) and (not needs_import or one_of([path.stem]).search(text)):
+    for other, text in files_with(path, suffixes, name):
+        if not needs_import or one_of([path.stem]).search(text):
             raise RefusedError(f"{other.name} may use `{name}`")
 
 
-def python_files(root: Path) -> Iterator[Path]:
-    return source_files(root, (".py", ".pyi"))
+def files_with(path: Path, suffixes: tuple[str, ...], word: str) -> Iterator[tuple[Path, str]]:
+    """The other files of a file's project that have a word, with their texts; none for a file that is not there."""
+    root, mention = project_root(path), one_of([word])
+    names = list(walk_files(root, [])) if path.is_file() else []
+    if len(names) > MAX_FILES:
+        raise RefusedError(f"the project has more than {MAX_FILES} files")
+    for other in (root / name for name in names if name.endswith(suffixes)):
+        if other.resolve() != path.resolve() and mention.search(text := _read(other)):
+            yield other, text
 
 
-def source_files(root: Path, suffixes: tuple[str, ...]) -> Iterator[Path]:
-    """The files of a project with these endings, without those of installed packages."""
-    count = 0
-    for folder, inner, names in os.walk(root):
-        inner[:] = sorted(each for each in inner if not each.startswith(".") and each not in SKIPPED_FOLDERS)
-        for name in names:
-            if name.endswith(suffixes):
-                count += 1
-                if count > MAX_FILES:
-                    raise RefusedError(f"the project has more than {MAX_FILES} files")
-                yield Path(folder, name)
+def _settings(path: Path) -> list[tuple[str, str]]:
+    """The files of a project that name what they start, with their texts."""
+    return [(name, _read(project_root(path) / name)) for name in SETTINGS] if path.is_file() else []
 
 
 def _read(path: Path) -> str:

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from specchat.edit.refactoring.operations import Remove
-from specchat.edit.refactoring.project_mentions import python_files
+from specchat.edit.refactoring.project_mentions import PYTHON_SUFFIXES, files_with
 from specchat.edit.refactoring.python_dangers import DOCTEST, TYPE_COMMENT
-from specchat.edit.refactoring.python_text import check_parses, is_saved, one_of, project_root
+from specchat.edit.refactoring.python_text import check_parses, is_saved, one_of
 from specchat.edit.refactoring.splices import Area, RefusedError, Splice, Step, count_of, splice_text, whole_area
 
 IMPORTS = (ast.Import, ast.ImportFrom)
@@ -86,12 +86,11 @@ def _check_unused(new_text: str, file_name: str, name: str) -> None:
     if any(mention.search(each["type"]) for each in TYPE_COMMENT.finditer(new_text)):
         raise RefusedError(f"a type comment names `{name}`")
     path = Path(file_name).absolute()
-    if path.is_file():
-        stem = re.escape(path.stem)
-        use = re.compile(rf"\b{stem}\s+import\b[^\n]*(?:\([^)]*)?\b{name}\b|\b{stem}\.{name}\b")
-        for other in python_files(project_root(path)):
-            if other != path and use.search(other.read_text(encoding="utf-8", errors="replace")):
-                raise RefusedError(f"{other.name} uses `{name}` of {path.name}")
+    stem = re.escape(path.stem)
+    use = re.compile(rf"\b{stem}\s+import\b[^\n]*(?:\([^)]*)?\b{name}\b|\b{stem}\.{name}\b")
+    for other, text in files_with(path, PYTHON_SUFFIXES, name):
+        if use.search(text):
+            raise RefusedError(f"{other.name} uses `{name}` of {path.name}")
 
 
 def _bindings(statements: Sequence[ast.stmt]) -> list[tuple[str, str]]:

@@ -15,8 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from keyword import iskeyword
 
-from specchat.edit.refactoring.docstring_names import find_parameter_names
-from specchat.edit.refactoring.operations import NameKind, Rename
+from specchat.edit.refactoring.operations import NameKind, Rename, of_kind
 from specchat.edit.refactoring.project_mentions import check_mentions_elsewhere
 from specchat.edit.refactoring.python_dangers import (
     check_class_bases,
@@ -43,18 +42,12 @@ from specchat.edit.refactoring.python_text import (
 from specchat.edit.refactoring.splices import Area, RefusedError, Splice, Step, count_of, splice_text
 
 Places = set[tuple[int, int]]  # ranges of bytes
-# What a word may mean here, the strict sense first; a looser one counts where nothing has the strict one.
-KINDS: Mapping[NameKind, tuple[NameKind, ...]] = {
-    NameKind.FUNCTION: (NameKind.FUNCTION, NameKind.METHOD),
-    NameKind.METHOD: (NameKind.METHOD,),
-    NameKind.CLASS: (NameKind.CLASS,),
-    NameKind.TYPE: (NameKind.CLASS,),
-    NameKind.VARIABLE: (NameKind.VARIABLE, NameKind.ATTRIBUTE),
-    NameKind.CONSTANT: (NameKind.VARIABLE, NameKind.ATTRIBUTE),
-    NameKind.PARAMETER: (NameKind.PARAMETER,),
-    NameKind.ATTRIBUTE: (NameKind.ATTRIBUTE, NameKind.METHOD),
-    NameKind.IMPORT: (NameKind.IMPORT,),
-}
+# where a docstring names a parameter for certain; in running text the same word may mean something else
+SECTION = re.compile(
+    r"^[ \t]*(?:Args|Arguments|Parameters|Params|Other Parameters|Keyword Args|Keyword Arguments):?[ \t]*$"
+)
+UNDERLINE = re.compile(r"^[ \t]*-{3,}[ \t]*$")
+ANY_HEADING = re.compile(r"^[ \t]*[A-Z][\w ]*:[ \t]*$")
 MEMBERS = (NameKind.METHOD, NameKind.ATTRIBUTE)
 
 
@@ -154,10 +147,7 @@ def _fitting(defining: Sequence[Token], rename: Rename) -> list[Token]:
     wanted = tuple(filter(None, rename.scope.split(".")))
     if wanted:
         defining = [each for each in defining if scope_path(each.leaf)[-len(wanted) :] == wanted]
-    if not rename.kind:
-        return list(defining)
-    by_kind = ([each for each in defining if _kind(each) is kind] for kind in KINDS[rename.kind])
-    return next(filter(None, by_kind), [])
+    return of_kind(defining, rename.kind, _kind)
 
 
 def _why_not_one(tokens: Sequence[Token], fitting: Sequence[Token], rename: Rename) -> str:
@@ -328,9 +318,43 @@ def _documented_places(file: PythonText, symbol: Symbol, name: str) -> Iterator[
             if (documented := node.get_doc_node()) is not None:
                 start = file.byte_position(documented.start_pos)
                 code = code_of(documented)
-                for position in find_parameter_names(code, name):
+                for position in _parameter_names(code, name):
                     first = start + len(code[:position].encode())
                     yield first, first + len(name.encode())
+
+
+def _parameter_names(docstring: str, name: str) -> Iterator[int]:
+    """The positions, in characters, where a docstring names a parameter: in a field, in backticks, in a section.
+
+    For ":param limit: the limit" and the name "limit" it is 7.
+    """
+    word, kinds = f"(?P<name>{re.escape(name)})", "param|parameter|arg|argument|key|keyword|kwarg|type"
+    field = rf"[:@](?:{kinds})\b[^:\n]*?\*{{0,2}}\b{word}\s*:"
+    quoted = rf"(?<![`\w])(?P<marks>`{{1,2}}){word}(?P=marks)(?![`\w])"
+    for pattern in (field, quoted):
+        yield from (match.start("name") for match in re.finditer(pattern, docstring))
+    yield from _section_names(docstring, name)
+
+
+def _section_names(docstring: str, name: str) -> Iterator[int]:
+    """`limit: …` and `limit (int): …` below "Args:", and `limit : int` below an underlined "Parameters"."""
+    entry = re.compile(
+        rf"^(?P<indent>[ \t]*)(?P<before>(?:\*{{0,2}}\w+, *)*\*{{0,2}})(?P<name>{re.escape(name)})"
+        r"(?=(?:, *\*{0,2}\w+)*[ \t]*(?:\([^()\n]*\))?[ \t]*(?::|$))"
+    )
+    offset, section_indent, entry_indent = 0, None, None
+    for line in docstring.split("\n"):
+        indent = len(line) - len(line.lstrip())
+        if SECTION.match(line):
+            section_indent, entry_indent = indent, None
+        elif section_indent is not None and line.strip() and not UNDERLINE.match(line):
+            if entry_indent is None:
+                entry_indent = indent
+            if indent < max(section_indent, entry_indent) or (ANY_HEADING.match(line) and indent == section_indent):
+                section_indent = None
+            elif indent == entry_indent and (match := entry.match(line)):
+                yield offset + match.start("name")
+        offset += len(line) + 1
 
 
 def _summary(symbol: Symbol, rename: Rename, count: int) -> str:

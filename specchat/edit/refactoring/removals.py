@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tree_sitter import Node
 
 from specchat.edit.refactoring.language_rules import rules_of
-from specchat.edit.refactoring.operations import Removable, Remove
-from specchat.edit.refactoring.python_text import check_parses
+from specchat.edit.refactoring.operations import NameKind, Removable, Remove, RemoveDefinition
+from specchat.edit.refactoring.project_mentions import check_mentions_of_word
+from specchat.edit.refactoring.python_text import check_parses, one_of
 from specchat.edit.refactoring.splices import (
     Area,
     RefusedError,
@@ -24,8 +26,8 @@ from specchat.edit.refactoring.splices import (
     line_area,
     whole_area,
 )
-from specchat.syntax.definitions import definitions
-from specchat.syntax.parse import COMMENT_TYPES, find_nodes, node_text, syntax_tree
+from specchat.syntax.definitions import Definition, definitions
+from specchat.syntax.parse import COMMENT_TYPES, ancestors, find_nodes, node_text, syntax_tree
 
 PYTHON = "python"
 # `logger.info(…)`, `self._log.warning(…)`, `logging.getLogger(__name__).debug(…)`
@@ -64,6 +66,10 @@ DIRECTIVE = re.compile(
 SCRIPT_METADATA = re.compile(r"^# /// \w+$(?:\n#(?: .*)?$)*?\n# ///$", re.MULTILINE)
 CODING = re.compile(r"#.*?coding[:=]")  # counts in the first two lines
 
+DEFINITION_KINDS = {NameKind.FUNCTION: "function", NameKind.METHOD: "function", NameKind.CLASS: "class"}
+DYNAMIC_LOOKUP = re.compile(r"\b(?:getattr|globals|locals|vars|eval|exec|__dict__|__getattr__|__all__)\b")
+FUNCTION, CLASS = "function_definition", "class_definition"
+
 
 def remove_things(text: str, language: str, remove: Remove, area: Area | None = None) -> Step:
     """The removal as changes of the text. RefusedError says why it is not certain."""
@@ -90,10 +96,26 @@ def find_area(text: str, language: str, scope: str) -> Area:
     """The lines of the one definition with this name, or the whole text."""
     if not scope:
         return whole_area(text)
-    found = [each for each in definitions(text, language) if f".{each.qualified_name}".endswith(f".{scope}")]
+    found = only_definition(text, language, scope)
+    return line_area(text, found.first_line, found.last_line)
+
+
+def only_definition(text: str, language: str, name: str, kind: str = "") -> Definition:
+    """The one definition with this name ("feed", "Parser.feed"), of this kind if one is said."""
+    named = [each for each in definitions(text, language) if f".{each.qualified_name}".endswith(f".{name}")]
+    found = [each for each in named if kind in ("", each.kind)]
     if len(found) != 1:
-        raise RefusedError(f"the file defines {count_of(found, 'thing')} with the name `{scope}`")
-    return line_area(text, found[0].first_line, found[0].last_line)
+        raise RefusedError(f"the file defines {count_of(found, kind or 'thing')} with the name `{name}`")
+    return found[0]
+
+
+def node_of(root: Node, definition: Definition) -> Node:
+    """The outermost node of a definition of Python, with its decorators."""
+    types = ("function_definition", "class_definition", "decorated_definition")
+    for each in find_nodes(root, PYTHON, types):
+        if (each.start_point.row + 1, each.end_point.row + 1) == (definition.first_line, definition.last_line):
+            return each
+    raise RefusedError(f"`{definition.name}` shares its lines with something else")
 
 
 @dataclass(frozen=True)
@@ -354,3 +376,56 @@ REMOVALS: Mapping[Removable, Callable[[bytes, Node, str, Area], Removal]] = {
     Removable.COMMENTS: _remove_comments,
     Removable.DOCSTRINGS: _remove_docstrings,
 }
+
+
+# Functions, methods and classes of Python that nothing else mentions; what something may still reach is refused
+
+
+def remove_definition(text: str, language: str, remove: RemoveDefinition, path: Path) -> Step:
+    """RefusedError says why it is not certain."""
+    if language != PYTHON:
+        raise UnknownLanguageError("only definitions of Python are known")
+    wanted = f"{remove.scope}.{remove.name}" if remove.scope else remove.name
+    root, definition = parsed(text, language), only_definition(text, language, wanted, DEFINITION_KINDS[remove.kind])
+    _check_unreachable(text, definition)
+    check_mentions_of_word(path, definition.name)
+    outermost = node_of(root, definition)
+    _check_bases(outermost, definition.name)
+    splices = remove_statements(text.encode(), [*_comments_above(outermost), outermost], PYTHON)
+    return Step(f"remove {definition.kind} `{definition.qualified_name}`", tuple(splices))
+
+
+def _check_unreachable(text: str, definition: Definition) -> None:
+    """Nothing outside the definition has its name or makes names."""
+    if definition.name.startswith("__"):
+        raise RefusedError(f"Python calls `{definition.name}` by itself")
+    mention = one_of([definition.name])
+    for number, line in enumerate(text.split("\n"), start=1):
+        if definition.first_line <= number <= definition.last_line:
+            continue
+        if mention.search(line):
+            raise RefusedError(f"line {number} mentions `{definition.name}`")
+        if DYNAMIC_LOOKUP.search(line):
+            raise RefusedError(f"line {number} may reach `{definition.name}` by its name")
+
+
+def _check_bases(node: Node, name: str) -> None:
+    """Of the class around a method: a base may call it."""
+    outer = next((each for each in ancestors(node) if each.type in ("class_definition", "function_definition")), None)
+    bases = outer.child_by_field_name("superclasses") if outer else None
+    owner = outer.child_by_field_name("name") if outer else None
+    if bases and bases.named_children:
+        raise RefusedError(f"a base of `{node_text(owner) if owner else ''}` may use `{name}`")
+
+
+def _comments_above(node: Node) -> list[Node]:
+    """The comments in the lines right above, which are about it."""
+    found = list[Node]()
+    row, above = node.start_point.row, node.prev_sibling
+    while above is not None and above.type == "comment" and above.end_point.row == row - 1:
+        is_alone = above.prev_sibling is None or above.prev_sibling.end_point.row < above.start_point.row
+        if not is_alone or above.start_point.column != node.start_point.column or is_directive(above):
+            break
+        found.insert(0, above)
+        row, above = above.start_point.row, above.prev_sibling
+    return found

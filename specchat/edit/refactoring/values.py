@@ -16,7 +16,7 @@ from specchat.edit.refactoring.language_rules import rules_of
 from specchat.edit.refactoring.operations import AddParameter, NameKind, SetValue
 from specchat.edit.refactoring.python_dangers import PLAIN_DECORATORS
 from specchat.edit.refactoring.python_rename import check_new_name
-from specchat.edit.refactoring.removals import find_area, line_start, parsed
+from specchat.edit.refactoring.removals import find_area, line_start, node_of, only_definition, parsed
 from specchat.edit.refactoring.splices import Area, RefusedError, Splice, Step, UnknownLanguageError, whole_area
 from specchat.syntax.parse import COMMENT_TYPES, find_nodes, node_text
 
@@ -27,7 +27,6 @@ REBINDING = {
     "augmented_assignment": "left", "for_statement": "left", "for_in_clause": "left", "named_expression": "name",
     "assignment": "left",
 }  # fmt: skip
-DEFINITIONS = ("function_definition", "class_definition")
 NUMBER = re.compile(
     r"[-+]?(?:0[xXoObB][\da-fA-F_]+|(?:\d[\d_]*)?\.?\d[\d_]*\.?(?:[eE][-+]?\d+)?)(?:[uUlLfF]{1,3}|n|[iuf]\d{1,2}|[iu]size)?"
 )
@@ -175,10 +174,13 @@ def add_parameter(text: str, language: str, change: AddParameter, area: Area | N
     if language != PYTHON:
         raise UnknownLanguageError("parameters are added in Python only")
     check_new_name(change.function.rpartition(".")[2], change.name)
-    function = _only_function(parsed(text, language), change.function, area or whole_area(text))
+    outermost = node_of(parsed(text, language), only_definition(text, language, change.function, "function"))
+    function = next(iter(find_nodes(outermost, PYTHON, ("function_definition",))))
+    if area and not area.holds(function.start_byte, function.start_byte):
+        raise RefusedError(f"`{change.function}` is not in these lines")
     if change.name in map(node_text, find_nodes(function, PYTHON, ("identifier",))):
         raise RefusedError(f"`{change.name}` is in use in `{change.function}`")
-    for each in function.parent.children if function.parent else ():
+    for each in outermost.children:
         decorator = node_text(each).partition("(")[0].strip("@ ").rpartition(".")[2]
         is_strange = decorator not in PLAIN_DECORATORS or "property" in decorator or decorator == "setter"
         if each.type == "decorator" and is_strange:
@@ -192,29 +194,6 @@ def add_parameter(text: str, language: str, change: AddParameter, area: Area | N
     step = Step(f"add the parameter `{written}` to `{change.function}`", (_splice(text.encode(), parameters, written),))
     parsed(step.apply(text), language)
     return step
-
-
-def _only_function(root: Node, named: str, area: Area) -> Node:
-    wanted = named.split(".")
-    functions = find_nodes(root, PYTHON, ("function_definition",))
-    found = [
-        each
-        for each in functions
-        if _path(each)[-len(wanted) :] == wanted and area.holds(each.start_byte, each.start_byte)
-    ]
-    if len(found) != 1:
-        raise RefusedError(f"`{named}` is defined {len(found)} times")
-    return found[0]
-
-
-def _path(node: Node | None) -> list[str]:
-    """The names of a definition and of those around it, the outermost first."""
-    path = list[str]()
-    while node is not None:
-        if node.type in DEFINITIONS and (name := node.child_by_field_name("name")):
-            path.insert(0, node_text(name))
-        node = node.parent
-    return path
 
 
 def _splice(raw: bytes, parameters: Node, written: str) -> Splice:

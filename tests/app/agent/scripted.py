@@ -13,7 +13,7 @@ from specchat.app.agent.agent_tool import AgentTool
 from specchat.app.agent.call_consent import Consent, ConsentQuestion, Rules
 from specchat.app.agent.change_tools import EditTool, WriteTool
 from specchat.app.agent.read_tools import ListTool, ReadTool, SearchTool
-from specchat.app.agent.run_tool import RunTool
+from specchat.app.agent.run_command import RunTool
 from specchat.app.consent import Answer
 from specchat.app.project_files import ProjectFiles
 from specchat.chat.events import Event, Finished, TextDelta, ToolCallDelta, Totals

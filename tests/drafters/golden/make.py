@@ -32,7 +32,16 @@ from torch import nn
 
 HERE = Path(__file__).parent
 OF_PLUGIN = HERE.parents[2] / "plugins" / "specchat-heads" / "tests" / "golden"
-KINDS_OF_PLUGIN = ("hydra", "speculators-peagle", "dspark", "speculators-dspark", "speculators-dflash2")
+KINDS_OF_PLUGIN = (
+    "eagle1",
+    "speculators-eagle",
+    "medusa",
+    "hydra",
+    "speculators-peagle",
+    "dspark",
+    "speculators-dspark",
+    "speculators-dflash2",
+)
 LENGTH, WIDTH, VOCABULARY, DRAFTED = 6, 16, 40, 24
 LLAMA = {
     "hidden_size": WIDTH, "intermediate_size": 24, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8,

@@ -123,11 +123,11 @@ def floor_lines(bench: GpuBench) -> Iterator[Line]:
 
 def verify_lines(bench: GpuBench) -> Iterator[Line]:
     """`specchat verify` in short: the embedded model with every drafter that it can run, greedy and at 0.8."""
-    from specchat.checks.builtin_prompts import BUILTIN_REQUESTS
-    from specchat.checks.lossless_check import VerifySettings, verify_lossless
-    from specchat.checks.tokenized_prompts import fitting_prompts
     from specchat.loading.load_engine import load_engine
     from specchat.profile import DRAFTERS, Profile
+    from specchat_bench.builtin_prompts import BUILTIN_REQUESTS
+    from specchat_bench.lossless_check import VerifySettings, verify_lossless
+    from specchat_bench.tokenized_prompts import fitting_prompts
 
     engine = load_engine(Profile().override({"models.target": "embedded", "models.device": str(bench.device)}))
     prompts = fitting_prompts(engine, iter(BUILTIN_REQUESTS["chat"]), 2, 32)

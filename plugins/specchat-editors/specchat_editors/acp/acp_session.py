@@ -18,11 +18,10 @@ from specchat.app.tool_sources import SourceRequest, ToolSources
 from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.host.client import Conversation, SessionRequest
 from specchat.host.protocol import JsonObject
-from specchat.hub.runnable_models import RunnableModel
 from specchat_editors.acp.client_requests import EditorClient, PromptTurn, prompt_response
 from specchat_editors.acp.prompt_blocks import Prompt, parse_blocks
 from specchat_editors.acp.prompt_handler import CLIENT, PromptHandler
-from specchat_editors.acp.session_config import SessionConfig
+from specchat_editors.acp.session_config import RunnableModel, SessionConfig
 
 MAX_QUEUED_PROMPTS = 8
 GRACE_SECONDS = 0.15  # for the engine to end a turn by itself and report its usage

@@ -13,13 +13,12 @@ from specchat.context.workspace_roots import checked_roots
 from specchat.errors import UsageError
 from specchat.host.client import SessionRequest
 from specchat.host.protocol import JsonObject
-from specchat.hub.runnable_models import RunnableModel, runnable_models
 from specchat.profile import Profile
 from specchat_editors.acp import stored_sessions
 from specchat_editors.acp.acp_session import AcpSession, open_session
 from specchat_editors.acp.client_requests import EditorClient, PromptTurn
 from specchat_editors.acp.editor_connection import Call, EditorConnection, Handler
-from specchat_editors.acp.session_config import commands_update
+from specchat_editors.acp.session_config import RunnableModel, commands_update, runnable_models
 from specchat_editors.stdio import ExitStatus, stop_on_signals
 
 RESOURCE_NOT_FOUND = -32002

@@ -10,9 +10,9 @@ from uuid import uuid4
 from specchat.app import updates
 from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded
 from specchat.app.agent.call_consent import ConsentQuestion
-from specchat.app.agent.call_lines import call_kind
 from specchat.app.agent.project_agent import AgentUI
 from specchat.app.consent import ALLOW, ALLOW_ALWAYS, ANSWER_BY_OPTION, REJECT, Answer
+from specchat.app.updates import call_kind
 from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.errors import CancelledError, InputError
 from specchat.host.protocol import JsonObject

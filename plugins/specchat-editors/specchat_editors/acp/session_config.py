@@ -7,13 +7,13 @@ and would show the wrong one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from specchat.app.command_registry import COMMAND_PATTERN, COMMANDS, Command, conversation_commands
 from specchat.errors import UsageError
 from specchat.host.protocol import JsonObject
-from specchat.hub.runnable_models import RunnableModel
+from specchat.hub.runnable_models import local_choices
 from specchat.profile import AGENT_OFF, AGENT_ON, AGENT_PLAN, all_drafters, profile_names
 from specchat.profile.settings import Settings
 
@@ -53,6 +53,24 @@ FIX, FIX_INSTRUCTION = "fix", "fix the mistakes in it"
 FIX_ARGUMENTS, FIX_HELP = "FILE[:FIRST-LAST]", f"same as /{EDIT} with '{FIX_INSTRUCTION}'"
 QUESTION_TEMPLATES: Mapping[str, str] = {"explain": "Explain {}.", "test": "Write tests for {}."}
 ATTACHED_CODE = "the attached code"  # the default argument
+
+
+@dataclass(frozen=True)
+class RunnableModel:
+    """A model as `models.target` names it. `weights` is the format with which it fits, "" for that of the profile."""
+
+    name: str
+    description: str
+    weights: str = ""
+
+
+def runnable_models() -> Iterator[RunnableModel]:
+    """Every whole model on this disk that fits the memory that is free now, in the most precise format."""
+    for choice in local_choices():
+        if choice.fits:
+            weights = f"with {choice.weights} weights" if choice.weights else ""
+            described = ", ".join(filter(None, [choice.size or "size unknown", choice.quantization, weights]))
+            yield RunnableModel(choice.name, described, choice.weights)
 
 
 @dataclass(frozen=True)

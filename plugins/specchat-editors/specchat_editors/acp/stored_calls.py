@@ -13,7 +13,8 @@ from typing import Any
 from acp.schema import ToolCallStart
 
 from specchat.app import updates
-from specchat.app.agent.call_lines import call_kind, short
+from specchat.app.agent.agent_tool import short
+from specchat.app.updates import call_kind
 from specchat.chat.tools import ToolCall
 from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.history.history_reader import StoredTurn

@@ -12,11 +12,10 @@ from specchat.cli.options import PROFILE_OPTIONS
 from specchat.history.history_reader import StoredAnswer, StoredTurn
 from specchat.host.client import Conversation, SessionRequest
 from specchat.host.spawn import project_trust
-from specchat.hub.runnable_models import RunnableModel
 from specchat.profile.project_file import find_project_file
 from specchat.profile.settings import read_settings
 from specchat_editors.acp.command import _session_request as session_request_for
-from specchat_editors.acp.session_config import SessionConfig
+from specchat_editors.acp.session_config import RunnableModel, SessionConfig
 from specchat_editors.acp.stored_sessions import EDIT_LOG, LoggedEdit, log_edit, logged_edits, replay_updates
 
 

@@ -6,12 +6,14 @@ import re
 
 import pytest
 
-from specchat.chat.events import Finished
+from specchat.chat.events import Finished, StepDone, Totals
 from specchat_serve.answer import Answer
+from specchat_serve.answer_counts import AnswerCounts
 from specchat_serve.api_errors import RequestError
 from specchat_serve.json_fields import Body
+from specchat_serve.metrics_page import MetricsPage, answer_metrics
 from tests.test_one_answer_text import EVENTS, TEXT
-from tests.test_one_speedup import TOTALS, metrics
+from tests.test_one_speedup import TOTALS
 
 
 def test_an_answer_that_repeated_itself_has_no_repeats_and_a_reason_that_programs_know():
@@ -29,7 +31,15 @@ def test_a_program_has_to_ask_for_that():
         Body(repetition_detection={"min_count": "many"}).sampling()
 
 
-def test_the_speedup_is_the_one_of_the_metrics_pages():
+def metrics(totals: Totals) -> str:
+    counted = AnswerCounts()
+    drafted = (1,) * totals.draft_tokens
+    counted.on_event(StepDone(drafted, (0,) * len(drafted), (), 0.0, 0.1))
+    counted.on_event(Finished("stop", totals))
+    return MetricsPage(answer_metrics(counted)).render().decode()
+
+
+def test_the_speedup_is_the_one_of_the_metrics_page():
     for shown, totals in TOTALS.items():
         served = Answer(finished=Finished("stop", totals)).speculation_stats()
         gauge = re.search(r"^specchat:speedup (\S+)", metrics(totals), re.MULTILINE)

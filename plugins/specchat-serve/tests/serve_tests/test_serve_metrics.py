@@ -14,9 +14,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from serve_tests.conftest import MODEL, Served, asking, raw, until
 from specchat.chat.events import CommittedToken, Finished, StepDone, Totals
 from specchat.host.client import SessionRequest
-from specchat.host.metrics import AnswerCounts
+from specchat_serve.answer_counts import AnswerCounts
 from specchat_serve.authorization import AccessPolicy
-from specchat_serve.serve_metrics import metrics_page
+from specchat_serve.metrics_page import metrics_page
 from specchat_serve.server import ServeConfig
 from tests.host.conftest import kill_host
 

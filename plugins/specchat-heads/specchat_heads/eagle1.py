@@ -1,9 +1,16 @@
-"""EAGLE-1, EAGLE-2 and HASS, with the same weights: one layer over a projection of an embedding and a hidden state.
+"""EAGLE-1 (arXiv 2401.15077), EAGLE-2 and HASS, with the same weights: one layer over a projection of a pair.
 
-As SafeAILab saves it, with the norms that some trainers add, and with the names of vLLM's speculators.
+The format and its drafter, which is that of EAGLE-3. As SafeAILab saves it, with the norms that some trainers add, and
+with the names of vLLM's speculators.
 """
 
+from __future__ import annotations
+
+from functools import partial
+
+from specchat.drafters.eagle import eagle_drafter
 from specchat.drafters.eagle.head import EagleHead
+from specchat.drafters.heads.dflash_format import block_kind
 from specchat.drafters.heads.head_checkpoint import (
     HeadCheckpoint,
     dimensions_from_tensors,
@@ -11,10 +18,11 @@ from specchat.drafters.heads.head_checkpoint import (
     require_tensors,
     unsupported_layer_reason,
 )
-from specchat.drafters.heads.spec import DEFAULT_TRAINED_LENGTH, EAGLE, HeadSpec
+from specchat.drafters.heads.spec import DEFAULT_TRAINED_LENGTH, HeadSpec
 from specchat.engine.model import FINAL_NORM
 from specchat.forward.llama.rope import Rope
 
+EAGLE = "eagle"
 NAMING_SCHEMES = (("fc", "layers.0"), ("fusion_fc", "transformer"))  # of the pair projection and the layer
 TENSOR_NAMES = {
     "layers.": "layers.",
@@ -32,7 +40,7 @@ TENSOR_NAMES = {
 def detect_eagle1(checkpoint: HeadCheckpoint) -> HeadSpec | None:
     """EAGLE-1 and EAGLE-2: a layer without its first norm, with the target's embeddings and LM head."""
     join = _pair_projection_name(checkpoint)
-    if join is None:
+    if join is None or block_kind(checkpoint) is not None:
         return None
     config, tensors = checkpoint.text_config, checkpoint.with_canonical_names(TENSOR_NAMES)
     hidden_size = tensors.shape("join.weight")[0]
@@ -69,3 +77,6 @@ def _pair_projection_name(checkpoint: HeadCheckpoint) -> str | None:
             has_hidden_norm = f"{layer}.hidden_norm.weight" in checkpoint.tensors
             return join if pair == 2 * hidden_size and not has_hidden_norm else None
     return None
+
+
+build = partial(eagle_drafter.build, kind=EAGLE)

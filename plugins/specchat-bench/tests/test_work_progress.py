@@ -1,13 +1,13 @@
-"""The progress of a long command on a pipe, on a clock that the test moves."""
+"""The progress of a long command, on a clock that the test moves."""
 
 from __future__ import annotations
 
-from specchat.cli import work_progress
-from specchat.cli.work_progress import WorkProgress, duration_text
+from specchat_bench import work_progress
+from specchat_bench.work_progress import WorkProgress, duration_text
 from tests.each_row import each_row
 
 
-def test_a_pipe_gets_a_line_now_and_then_with_the_time_that_is_left(monkeypatch, capsys):
+def test_a_line_comes_now_and_then_with_the_time_that_is_left(monkeypatch, capsys):
     now = [0.0]
     monkeypatch.setattr(work_progress.time, "monotonic", lambda: now[0])
     progress = WorkProgress(started_at=0.0)

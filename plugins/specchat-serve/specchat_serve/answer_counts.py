@@ -1,12 +1,10 @@
-"""Counts what has happened since the start of a process, from the events that clients receive. Holds no text.
+"""Counts what this server has answered since its start, from the events of its answers. Holds no text.
 
-The engine process counts all answers, `specchat serve` its own. Knows no page.
+Knows no page.
 """
 
-import os
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 from threading import Lock
 
 from specchat.acceptance_counts import Acceptance
@@ -69,11 +67,3 @@ class AnswerCounts:
         if totals.ttft_seconds:
             self.first_token_count += 1
             self.first_token_seconds += totals.ttft_seconds
-
-
-def resident_bytes() -> int:
-    """The main memory of this process, with Python and torch; 0 where the system does not tell."""
-    try:
-        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return 0

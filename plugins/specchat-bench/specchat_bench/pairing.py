@@ -15,11 +15,12 @@ from typing import Any
 from specchat.devices import CUDA, DeviceKind
 from specchat.hub.catalog import find_entry
 from specchat.hub.local_models import LocatedModel
+from specchat.hub.recommend import MAX_DRAFT_SHARE
 from specchat.paths import read_json_object
 from specchat.weights.gguf.gguf_file import is_gguf, read_gguf
 from specchat.weights.llama_families import GRAPHED_FAMILIES
 
-MIN_DRAFT_SHARE, MAX_DRAFT_SHARE = 0.05, 0.20  # of the target's parameters
+MIN_DRAFT_SHARE = 0.05  # of the target's parameters
 MAX_LAYER_SHARE = 0.5  # without CUDA graphs, the time of a pass follows the number of layers
 INSTRUCT_NAME_PARTS = ("instruct", "-it", "chat", "thinking", "distill")
 

@@ -1,4 +1,4 @@
-"""Renders counts as an OpenMetrics page for Prometheus. Imported with the first page.
+"""The page of this server for Prometheus, in OpenMetrics: what it has answered; no text, and no names of clients.
 
 Speculation metrics have the names of vLLM, so that its dashboards work; metrics that vLLM lacks begin with `specchat:`.
 
@@ -11,10 +11,15 @@ from dataclasses import dataclass
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.openmetrics.exposition import ALLOWUTF8, CONTENT_TYPE_LATEST, generate_latest
 
-from specchat.host.metrics import AnswerCounts
+from specchat.errors import SpecchatError
+from specchat.host.client import connect
+from specchat.host.protocol import JsonObject
+from specchat_serve.answer_counts import AnswerCounts
+from specchat_serve.connection_pool import CLIENT_NAME
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 SPEC_DECODE = "vllm:spec_decode_num_"
+NOT_RUNNING = "not running"
 
 
 @dataclass(frozen=True)
@@ -29,17 +34,42 @@ class MetricsPage:
         return self.metrics
 
 
+def metrics_page(
+    counts: AnswerCounts, requests: Mapping[tuple[str, str], int], running: int, waiting: int, host_stats: JsonObject
+) -> bytes:
+    """The page; finished requests are counted by path and status. Others wait for a connection, or run."""
+    finished = CounterMetricFamily("specchat:http_requests", "Finished HTTP requests.", labels=("path", "status"))
+    for path_and_status, count in sorted(requests.items()):
+        finished.add_metric(path_and_status, count)
+    return MetricsPage([*answer_metrics(counts), finished, *_gauges(running, waiting, host_stats)]).render()
+
+
+def read_host_stats() -> JsonObject:
+    """The state and the memory of the engine process. Starts none."""
+    try:
+        connection = connect(CLIENT_NAME, starts_host=False)
+        if connection is None:
+            return {"state": NOT_RUNNING}
+        try:
+            return connection.call("stats", {})
+        finally:
+            connection.close()
+    except (SpecchatError, OSError):
+        return {"state": NOT_RUNNING}
+
+
 def answer_metrics(counts: AnswerCounts) -> list[Metric]:
     with counts.lock:
         return [*_token_counters(counts), *_drafter_counters(counts), *_times(counts), *_comparison(counts)]
 
 
-def engine_gauges(running: int, waiting: int, state: str, memory_bytes: Mapping[str, int]) -> Iterator[Metric]:
-    """What the pages of the engine process and of `specchat serve` share of the moment."""
+def _gauges(running: int, waiting: int, host_stats: JsonObject) -> Iterator[Metric]:
+    """The requests of the moment, and the engine process."""
     yield gauge("vllm:num_requests_running", "Running requests.", running)
     yield gauge("vllm:num_requests_waiting", "Waiting requests.", waiting)
-    yield gauge("specchat:models_loaded", "1 with loaded models.", int(state == "ready"))
-    yield gauge("specchat:memory_bytes", "Memory use of the engine, by component.", memory_bytes, "kind")
+    yield gauge("specchat:models_loaded", "1 with loaded models.", int(host_stats.get("state") == "ready"))
+    memory = host_stats.get("memory_bytes", {})
+    yield gauge("specchat:memory_bytes", "Memory use of the engine, by component.", memory, "kind")
 
 
 def gauge(name: str, help: str, value: float | Mapping[str, float], label: str = "") -> Metric:

@@ -1,23 +1,43 @@
-"""What a head or a model is, and whether it fits a target, in labelled lines: `specchat models inspect`."""
+"""`specchat bench inspect`: what a head or a model is, and whether it fits a target, in labelled lines."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import click
+
+from specchat.cli.completion import complete_models
 from specchat.drafters.heads.detect import inspect_head, target_dimensions
 from specchat.drafters.heads.selftest import select_variant
 from specchat.drafters.heads.spec import HeadSpec, mismatches
-from specchat.errors import ModelError
+from specchat.errors import ModelError, UsageError
 from specchat.hub.architecture import HEAD
 from specchat.hub.catalog import find_entry
 from specchat.hub.find_models import find_head, find_model
 from specchat.hub.local_models import LocatedModel, locate_model
-from specchat.hub.pairing import pair_member, pair_warnings
 from specchat.weights.gguf.gguf_file import is_gguf
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
+from specchat_bench.pairing import pair_member, pair_warnings
 
 Lines = Iterator[tuple[str, str]]  # a label and what stands beside it
+
+
+@click.command()
+@click.argument("head", shell_complete=complete_models)
+@click.option("--target", help="The target: embedded, a folder, or a hub id.", shell_complete=complete_models)
+@click.option("--test", is_flag=True, help="Load both, and measure how often the head agrees with the target.")
+def inspect(head: str, target: str | None, test: bool) -> None:
+    """Show what a head is, how it was detected, and whether it fits a target; or whether a model fits as its draft.
+
+    HEAD is a folder, a file, a hub id, or a head that is part of specchat, such as embedded/eagle3.
+    """
+    if test and not target:
+        raise UsageError("--test compares a head with a target: add --target")
+    last_label = ""
+    for label, line in report_lines(head, target, is_tested=test):
+        print(f"  {'' if label == last_label else label:<9} {line}" if label else line)
+        last_label = label
 
 
 def report_lines(source: str, target: str | None, *, is_tested: bool) -> Lines:

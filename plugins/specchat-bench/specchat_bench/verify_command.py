@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from specchat.checks.loaded_engine import load_engine_here
-from specchat.cli.completion import complete_drafters, complete_models, complete_sessions
+from specchat.cli.completion import complete_models, complete_sessions
 from specchat.cli.main import INTERRUPTED_EXIT_CODE
 from specchat.cli.options import profile_options, resolve_profile
-from specchat.cli.work_progress import WorkProgress
-from specchat.errors import InputError, NotLosslessError, UsageError
+from specchat.errors import NotLosslessError, UsageError
 from specchat.profile import DRAFTERS
-from specchat.profile.validation import did_you_mean
+from specchat_bench.command_options import ALL, PROMPTS, complete_drafters, parse_names
+from specchat_bench.loaded_engine import load_engine_here
+from specchat_bench.work_progress import WorkProgress
 
-ALL = "all"
+if TYPE_CHECKING:
+    from specchat_bench.lossless_check import Difference, VerifyReport
 
-
-class PromptsPath(click.Path):
-    """A path that must exist; it is read only after the models are loaded."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """The path. InputError when it does not exist."""
-        path = Path(value)
-        if not path.exists():
-            raise InputError(f"{path}: no such file or folder")
-        return path
-
-
-PROMPTS = PromptsPath()
+MAX_LISTED_DIFFERENCES = 5  # of one variant
 
 
 @click.command()
@@ -81,9 +69,8 @@ def verify(
     options["target"] = model or options["target"]
     profile = resolve_profile(options)
     variants = parse_names("variant", names, [name for name in DRAFTERS if name != "plain"])
-    from specchat.checks.lossless_check import VerifySettings, empty_report, verify_lossless
-    from specchat.checks.tokenized_prompts import fitting_prompts, requests_of, stored_prompts
-    from specchat.checks.verify_report import as_text
+    from specchat_bench.lossless_check import VerifySettings, empty_report, verify_lossless
+    from specchat_bench.tokenized_prompts import fitting_prompts, requests_of, stored_prompts
 
     engine, progress = load_engine_here(profile), WorkProgress()
     prompts = (
@@ -96,17 +83,34 @@ def verify(
         verify_lossless(engine, VerifySettings(prompts[:count], variants, limit, draws), progress.show, report)
     except KeyboardInterrupt:
         report.is_complete = False
-    progress.erase()
     print(json.dumps(asdict(report) | {"lossless": report.is_lossless}) if is_json else as_text(report))
     if not report.is_lossless:
         raise NotLosslessError("decoding is not lossless here: drafting changed the text; please report this")
     return 0 if report.is_complete else INTERRUPTED_EXIT_CODE
 
 
-def parse_names(what: str, text: str, known: Collection[str]) -> tuple[str, ...]:
-    """Known names separated by commas, or `all`. UsageError for an unknown one."""
-    names = tuple(known) if text == ALL else tuple(word.strip() for word in text.split(","))
-    for name in names:
-        if name not in known:
-            raise UsageError(f"unknown {what} {name!r};{did_you_mean(name, known)} known are {', '.join(known)}")
-    return names
+def as_text(report: VerifyReport) -> str:
+    exact = ", exact" if report.exact else ""
+    lines = [f"{report.model} in {report.dtype}{exact}", "", f"{'variant':<12}{'T':>5}  identical"]
+    for result in report.results:
+        identical = result.skip_reason or f"{result.identical_answers} of {result.answers}"
+        ties = f", {len(result.near_ties)} decided a near tie the other way" if result.near_ties else ""
+        lines.append(f"{result.variant:<12}{result.temperature:>5g}  {identical}{ties}")
+        lines += [f"{'':19}{_difference_text(difference)}" for difference in result.mismatches[:MAX_LISTED_DIFFERENCES]]
+    share = f"{report.near_tie_tokens} of {report.sampled_tokens} sampled tokens of plain decoding were near ties"
+    lines += ["", share]
+    for fit in report.distribution_tests:
+        outcome = "do not fit" if fit.is_failure else "fit"
+        samples = f"{fit.rule}, {fit.token_position}: {fit.draws} samples {outcome}"
+        lines.append(f"{samples} the probabilities of a plain pass (p = {fit.p_value:.2g})")
+    last_line = "decoding is lossless here" if report.is_lossless else "decoding is not lossless here"
+    if not report.is_complete:
+        last_line = f"stopped before the end; {last_line}, as far as it was compared"
+    return "\n".join([*lines, "", last_line])
+
+
+def _difference_text(difference: Difference) -> str:
+    return (
+        f"token {difference.position + 1}: {difference.drafted_token} instead of {difference.plain_token}, "
+        f"which had a higher logit in plain decoding, by {difference.logit_margin:.3g}"
+    )

@@ -34,7 +34,7 @@ MIN_SECOND_TOKEN_DRAWS = 60  # with the same first token, to test the second
 MIN_P_VALUE = 1e-4  # smaller is a fault; several tests are run
 DRAW_DRAFT_TOKENS, DRAW_ANSWER_TOKENS = 4, 3
 Progress = Callable[[str, int, int], None]  # a label, and what is done of how much
-DISTRIBUTION_DRAFTERS = ("draft", "eagle3", "eagle", "mtp")  # drafters that report probabilities, the best first
+DISTRIBUTION_DRAFTERS = ("draft", "eagle3", "mtp")  # drafters that report probabilities, the best first
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from torch.nn import functional
 from specchat.drafters.candidate_tree import CandidateTree, PathLogits
 from specchat.drafters.heads.draft_head import DraftHead, TargetSample
 from specchat.drafters.heads.head_checkpoint import HeadCheckpoint
-from specchat.drafters.heads.spec import MEDUSA, HeadDimensions, HeadSpec
+from specchat.drafters.heads.spec import HeadDimensions, HeadSpec
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.hidden_states import storage_bytes
 from specchat.engine.model import FINAL_NORM, Model, select_layers
@@ -30,6 +30,7 @@ from specchat.weights.tensor_files import WeightLoader
 if TYPE_CHECKING:
     from specchat.drafters.registry import DraftingResources
 
+MEDUSA = "medusa"
 BLOCK_PATTERN = re.compile(r"(?:medusa_head\.)?(\d+)\.(\d+)\.linear\.(weight|bias)$")
 LM_HEAD_PATTERN = re.compile(r"(?:medusa_head\.)?(\d+)\.(\d+)\.weight$")
 
@@ -73,7 +74,7 @@ class MedusaHead(DraftHead):
 class Medusa(CandidateTree):
     """Stores one hidden state of the text."""
 
-    name = "medusa"
+    name = MEDUSA
     hidden_state_layers = (FINAL_NORM,)
 
     def __init__(self, head: MedusaHead, target: Model) -> None:
@@ -151,5 +152,5 @@ def _check(source: object, blocks: list[str], count: int, lm_heads: int) -> None
 
 
 def build(resources: DraftingResources) -> Drafter | None:
-    head = resources.heads.get("medusa")
+    head = resources.heads.get(MEDUSA)
     return Medusa(cast("MedusaHead", head), resources.target) if head is not None else None
