@@ -180,7 +180,7 @@ class LoadPlan:
         has_int8_kv = self.target.options.kv_cache == INT8_KV
         quantized = QuantizedModel(target, self.target.memory_format, embeddings_on_cpu=on_cpu, has_int8_kv=has_int8_kv)
         tokens = min(self.context_tokens, target.max_position_embeddings or self.context_tokens)
-        memory = plan_memory(quantized, draft, tokens, kind=kind, uses_sliding_windows=False)
+        memory = plan_memory(quantized, draft, tokens, kind=kind)
         return replace(memory, drafter_bytes=memory.drafter_bytes + sum(head.stored_bytes for head in self.heads))
 
     def fit(self, machine: Machine) -> MemoryFit | None:
