@@ -26,7 +26,7 @@ def register_drafters() -> Sequence[Extension]:  # type: ignore[empty-body]
 
     The object is `(specchat.drafters.registry.DraftingResources) -> specchat.engine.drafter.Drafter | None`. The engine
     process calls it for every conversation; None means that the loaded models do not allow it. No drafter can change
-    the text.
+    the text, but one that declares `drafts_with_models` is responsible for that itself.
     """
 
 

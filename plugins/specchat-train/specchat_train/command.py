@@ -14,7 +14,8 @@ from specchat.cli.completion import complete_models, complete_profiles
 from specchat.cli.options import resolve_profile
 from specchat.errors import UsageError
 from specchat.host.spawn import history_path
-from specchat.profile import Profile
+from specchat.plugins.own_plugins import missing_variant
+from specchat.profile import Profile, all_drafters
 from specchat.profile.shipped_drafters import with_shipped_drafters
 
 if TYPE_CHECKING:
@@ -122,6 +123,8 @@ def _train_and_install(kind: str, start: Path | None, against: str, options: dic
     from specchat_train.trainer import TrainingBudget
     from specchat_train.training_prompts import read_training_prompts, split_prompts
 
+    if kind not in all_drafters() and (missing := missing_variant(kind)):  # nothing could compare, or use, the head
+        raise UsageError(missing)
     out = options["out"].absolute()
     if out.resolve().is_relative_to(EMBEDDED.resolve()):
         raise UsageError(f"--out {out}: the embedded models are read-only; choose another folder")

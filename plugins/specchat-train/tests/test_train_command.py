@@ -10,6 +10,7 @@ import pytest
 
 from specchat.cli.main import run
 from specchat.weights.load_options import EMBEDDED
+from specchat_train import command
 from tests.tiny import speaking
 
 
@@ -67,6 +68,14 @@ def test_errors_are_one_line(arguments, code, message, rows, tmp_path, capfd):
 
     assert code == train(arguments[0], *usual, *arguments[1:])
     assert message in capfd.readouterr().err
+
+
+def test_a_kind_whose_drafter_is_not_installed_is_an_error_before_anything_is_trained(monkeypatch, tmp_path, capfd):
+    monkeypatch.setattr(command, "all_drafters", dict)
+
+    for words in (["head", "--kind", "medusa", "--target", "nowhere"], ["continue", EMBEDDED / "eagle"]):
+        assert 2 == train(*words, "--data", "nowhere", "--out", tmp_path / "out")
+        assert "installs it" in capfd.readouterr().err
 
 
 def test_too_few_questions_are_an_error_before_the_target_is_loaded(rows, tmp_path, capfd):
