@@ -19,8 +19,7 @@ from typing import Any
 
 import click
 
-from specchat.edit.refactoring.find_refactoring import make_refactoring
-from specchat.edit.refactoring.operations import (
+from specchat.edit.operations import (
     AddParameter,
     NameKind,
     Operation,
@@ -31,6 +30,7 @@ from specchat.edit.refactoring.operations import (
     SetValue,
     SortImports,
 )
+from specchat.edit.refactoring.find_refactoring import make_refactoring
 from specchat.edit.refactoring.python_imports import ruff_fixes
 from specchat.edit.refactoring.python_rename import rename_in_python
 from specchat.edit.refactoring.splices import RefusedError, splice_text, whole_area

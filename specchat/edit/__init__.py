@@ -2,6 +2,8 @@
 
 source_text.py                    a file as text, and its encoding
 edit_intent.py                    "/edit" and plain sentences -> file, instruction
+operations.py                     what a syntax tree can do, as values
+parse_instruction.py              words -> operations, by a few English patterns
 edit_plan.py                      the ways: the whole file, regions, search/replace blocks
 edit_task.py                      prompts, ways, retries: EditJob -> EditResult
 edit_turn.py                      one request to the model and its events

@@ -8,7 +8,6 @@ something and is most like the file is taken. Whether it can be taken is decided
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
@@ -30,7 +29,6 @@ FENCE_LINE = re.compile(r"^ {0,3}(?P<marks>`{3,}|~{3,})[ \t]*(?P<info>[^\n`]*?)[
 MAX_PAIRED_FENCES = 12  # with more fence lines, a block ends at the first line that can close it
 MIN_FILE_SIMILARITY = 0.6  # of a block that is the whole file, beside a diff
 DIFF_LANGUAGES = ("diff", "patch")
-WORD = re.compile(r"\w+")
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # a model must not control the terminal
 
 
@@ -61,7 +59,6 @@ class _Rank(NamedTuple):
     parses: bool
     is_changed: bool
     similarity: float
-    overlap: float
 
     @property
     def fit(self) -> tuple[bool, float]:
@@ -88,12 +85,6 @@ def choose_text(source: Source, answer: str) -> ChosenText:
     if whole in ranks and ranks[whole].fit > ranks[best].fit:
         return ChosenText(answer)  # its fences belong to the text
     return ChosenText(best.inside, _talk_around(answer, [best]))
-
-
-def word_overlap(old: str, new: str) -> float:
-    """The share of the old words that the new text has, each as often."""
-    old_words, new_words = (Counter(WORD.findall(text)) for text in (old, new))
-    return (old_words & new_words).total() / old_words.total() if old_words else 0.0
 
 
 def line_similarity(old: str, new: str) -> float:
@@ -199,7 +190,7 @@ def _rank(source: Source, block: _Block) -> _Rank:
     language = source.language or (named if named in LANGUAGES else language_of(f"block.{named}"))
     is_broken = bool(parses(source.text, language)) and parses(text, language) is False
     is_changed = text.strip() != source.text.strip()
-    return _Rank(not is_broken, is_changed, line_similarity(source.text, text), word_overlap(source.text, text))
+    return _Rank(not is_broken, is_changed, line_similarity(source.text, text))
 
 
 def _talk_around(answer: str, blocks: Sequence[_Block]) -> str:

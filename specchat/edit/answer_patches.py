@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import PurePath
 
-from specchat.edit.hunks import DEV_NULL, split_lines
+from specchat.edit.hunks import DEV_NULL, Change, apply_changes, split_lines
 
 HUNK_HEADER = re.compile(r"@@(?: -(?P<line>\d+)(?:,(?P<count>\d+))? \+\d+(?:,\d+)? @@)?.*")
 FILE_HEADER = re.compile(r"(?:---|\+\+\+) (?P<name>\S[^\t\n]*)")
 DIFF_NOISE = re.compile(r"(?:diff --git|index [0-9a-f]|new file mode|old mode|new mode|similarity index)")
+UNKNOWN = -1  # the place of a change
 NO_NEWLINE = "\\ No newline"
 SEARCH, DIVIDER, REPLACE = r"<{5,9} ?(?:SEARCH|ORIGINAL)\b.*", r"={5,9}[^\S\n]*", r">{5,9} ?(?:REPLACE|UPDATED)\b.*"
 MARKER = re.compile(rf"^(?:{SEARCH}|{DIVIDER}|{REPLACE})$", re.MULTILINE)
@@ -27,19 +28,6 @@ SEARCH_BLOCK = re.compile(
 
 class PatchError(Exception):
     """The changes do not apply to the file; the message says which."""
-
-
-@dataclass(frozen=True)
-class TextChange:
-    """Lines of the old text, and those in their place. `line` is where they should stand, from 1, 0 if unknown."""
-
-    old: tuple[str, ...]
-    new: tuple[str, ...]
-    line: int = 0
-
-    @property
-    def excerpt(self) -> str:
-        return next((line.strip() for line in self.old if line.strip()), "(no line)")
 
 
 def is_diff(text: str) -> bool:
@@ -79,49 +67,45 @@ def apply_search_blocks(old: str, answer: str) -> str:
     return _apply(old, list(search_blocks(answer)))
 
 
-def _apply(old: str, changes: Sequence[TextChange]) -> str:
+def _apply(old: str, changes: Sequence[Change]) -> str:
     """The new text. The changes are about the old one; if there is no place for one of them, each is about what those
     before it have made, so that a later one may search what an earlier one wrote.
     """
     lines = [line.removesuffix("\n") for line in split_lines(old)]
     try:
-        places = sorted(((_place(lines, change), change) for change in changes), key=lambda each: each[0])
-        if any(second[0] < first[0] + len(first[1].old) for first, second in pairwise(places)):
+        placed = sorted((_placed(lines, change) for change in changes), key=lambda each: each.first)
+        if any(second.first < first.end for first, second in pairwise(placed)):
             raise PatchError("two changes overlap")
+        lines = apply_changes(lines, placed)
     except PatchError:
         for change in changes:
-            place = _place(lines, replace(change, line=0))
-            lines[place : place + len(change.old)] = change.new
-    else:
-        for place, change in reversed(places):
-            lines[place : place + len(change.old)] = change.new
+            lines = apply_changes(lines, [_placed(lines, replace(change, first=UNKNOWN))])
     end = "\n" if old.endswith("\n") or not old else ""
     return "\n".join(lines) + (end if lines else "")
 
 
-def _place(lines: Sequence[str], change: TextChange) -> int:
-    """The line, from 0, where the old lines of a change stand: the one that it names, or the only one."""
+def _placed(lines: Sequence[str], change: Change) -> Change:
+    """The change where its old lines stand: where it says, or in the only place."""
     stands_at = lambda place: tuple(lines[place : place + len(change.old)]) == change.old
-    if change.line and change.line <= len(lines) + 1 and stands_at(change.line - 1):
-        return change.line - 1
+    if 0 <= change.first <= len(lines) and stands_at(change.first):
+        return change
     if not change.old and any(lines):
         raise PatchError("a search is empty, and the file is not")
-    places = (
-        [place for place, line in enumerate(lines) if line == change.old[0] and stands_at(place)] if change.old else [0]
-    )
+    places = [place for place in range(len(lines)) if stands_at(place)] if change.old else [0]
     if len(places) != 1:
+        excerpt = next((line.strip() for line in change.old if line.strip()), "(no line)")
         where = f"in {len(places)} places" if places else "nowhere"
-        raise PatchError(f"the file has {change.excerpt!r} and what follows {where}")
-    return places[0]
+        raise PatchError(f"the file has {excerpt!r} and what follows {where}")
+    return replace(change, first=places[0])
 
 
-def search_blocks(answer: str) -> Iterator[TextChange]:
+def search_blocks(answer: str) -> Iterator[Change]:
     """Every search/replace block of an answer; PatchError for one that is not complete."""
     for block in SEARCH_BLOCK.finditer(answer):
         if MARKER.search(block["old"]) or MARKER.search(block["new"]):  # a heading of the file can look like a divider
             raise PatchError("a search/replace block is not complete, or has two dividers")
         old, new = (tuple(block[side].split("\n")[:-1]) for side in ("old", "new"))
-        yield TextChange(old, new)
+        yield Change(UNKNOWN, old, new)
     if re.search(rf"^{SEARCH}$", without_search_blocks(answer), re.MULTILINE):
         raise PatchError("a search/replace block is not complete")
 
@@ -152,14 +136,14 @@ def _is_same_file(named: str, name: str) -> bool:
     return parts[-count:] == own[-count:]
 
 
-def _hunks(diff: str) -> Iterator[TextChange]:
-    old, new, line, is_inside = list[str](), list[str](), 0, False
+def _hunks(diff: str) -> Iterator[Change]:
+    old, new, first, is_inside = list[str](), list[str](), UNKNOWN, False
     lines = diff.strip("\n").split("\n")
     for number, text in enumerate(lines):
         if header := HUNK_HEADER.fullmatch(text):
             if old or new:
-                yield TextChange(tuple(old), tuple(new), line)
-            line = int(header["line"] or 0) + (header["count"] == "0")  # an empty range is named by the line before it
+                yield Change(first, tuple(old), tuple(new))
+            first = int(header["line"] or 0) - (header["count"] != "0")  # an empty range is named by the line before it
             old, new, is_inside = [], [], True
         elif not is_inside or text.startswith(NO_NEWLINE):
             continue
@@ -170,7 +154,7 @@ def _hunks(diff: str) -> Iterator[TextChange]:
             old += [content] if sign != "+" else []
             new += [content] if sign != "-" else []
     if old or new:
-        yield TextChange(tuple(old), tuple(new), line)
+        yield Change(first, tuple(old), tuple(new))
 
 
 def _starts_file(lines: Sequence[str], number: int) -> bool:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -236,7 +236,7 @@ class Comparison:
             self._new, {*self._pairs.added, *(self._pairs.became[old] for old in self._changed - self._wrong_changed)}
         )
         lines, kept, shift = split_lines(self.source.text), list[Change](), 0
-        for change in _single_changes(diff_lines(lines, split_lines(self.text))):
+        for change in diff_lines(lines, split_lines(self.text)):
             first = change.first + shift
             shift += len(change.new) - len(change.old)
             old, new = range(change.first + 1, change.end + 1), range(first + 1, first + len(change.new) + 1)
@@ -343,16 +343,6 @@ class Comparison:
         first = comment.line + comment.text.count("\n") + 1
         following = next((index for index, each in enumerate(self._old) if each.line >= first), None)
         return comment.code in self.text or (following in self._changed and comment.code in self._old[following].text)
-
-
-def _single_changes(changes: Iterable[Change]) -> Iterator[Change]:
-    """Changes of as many lines as before, line by line, so that each can be put back alone."""
-    for change in changes:
-        if len(change.old) != len(change.new):
-            yield change
-            continue
-        for offset, (old, new) in enumerate(zip(change.old, change.new, strict=True)):
-            yield Change(change.first + offset, (old,), (new,))
 
 
 def _bound_words(statement: Statement) -> set[str]:

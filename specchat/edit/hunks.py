@@ -61,8 +61,8 @@ def split_lines(text: str) -> list[str]:
 
 def diff_lines(old: Sequence[str], new: Sequence[str]) -> list[Change]:
     """A nearly minimal line diff. The common prefix and suffix are removed first: most edits are small."""
-    head = _common_prefix_length(old, new)
-    tail = _common_prefix_length(old[head:][::-1], new[head:][::-1])
+    head = common_prefix_length(old, new)
+    tail = common_prefix_length(old[head:][::-1], new[head:][::-1])
     middle_old, middle_new = old[head : len(old) - tail], new[head : len(new) - tail]
     matcher = SequenceMatcher(None, middle_old, middle_new, autojunk=len(middle_old) > AUTOJUNK_MIN_LINES)
     return [
@@ -99,7 +99,8 @@ def apply_hunks(old: str, accepted: Iterable[Hunk]) -> str:
     return "".join(apply_changes(split_lines(old), [change for hunk in accepted for change in hunk.changes]))
 
 
-def _common_prefix_length(left: Sequence[str], right: Sequence[str]) -> int:
+def common_prefix_length(left: Sequence[str], right: Sequence[str]) -> int:
+    """How many lines are equal at the beginning."""
     pairs = zip(left, right, strict=False)
     return next((index for index, (one, other) in enumerate(pairs) if one != other), min(len(left), len(right)))
 

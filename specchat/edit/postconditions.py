@@ -21,7 +21,9 @@ from math import gcd
 
 from tree_sitter import Node
 
-from specchat.edit.hunks import split_lines
+from specchat.edit.hunks import common_prefix_length, split_lines
+from specchat.edit.operations import Rename
+from specchat.edit.parse_instruction import parse_instruction
 from specchat.syntax.parse import comment_nodes, find_nodes, syntax_tree
 from specchat.syntax.statements import TOKEN
 
@@ -54,11 +56,6 @@ ONLY_FORMAT = re.compile(
     r"\A\W*(?:please\s+)?(?:re-?format|re-?indent|format)\b(?!.*\b(?:and|then|to|as|for|string|output|date)\b)",
     re.IGNORECASE | re.DOTALL,
 )
-RENAMING = re.compile(
-    r"\A\W*(?:please\s+)?rename\s+(?:[a-z]+\s+){0,3}?[`'\"]?(?P<old>\w+)[`'\"]?(?:\(\))?\s+(?:to|into|as)\s+"
-    r"[`'\"]?(?P<new>\w+)[`'\"]?\W*\Z",
-    re.IGNORECASE,
-)
 LAYOUT = frozenset((",", ";", "(", ")", "\\"))
 NO_OPERATION = frozenset(("pass", "..."))
 
@@ -73,8 +70,11 @@ class Postcondition:
 
 def postcondition_of(instruction: str) -> Postcondition | None:
     """What must stay equal, if an instruction asks for one kind of change and nothing else."""
-    if renaming := RENAMING.match(instruction):
-        return Postcondition(partial(_without_name, renaming["old"], renaming["new"]))
+    match parse_instruction(instruction):
+        case (Rename(old=old, new=new),):
+            return Postcondition(partial(_without_name, old, new))
+        case _:
+            pass
     if TYPE_HINTS.match(instruction):
         return Postcondition(_code_without_types, _adds_imports)
     if COMMENTS.match(instruction):
@@ -118,15 +118,9 @@ def _place_of_gone(
 
     def likeness(place: int) -> int:
         above, below = around
-        return _common(above[::-1], lines[:place][::-1]) + _common(below, lines[place:])
+        return common_prefix_length(above[::-1], lines[:place][::-1]) + common_prefix_length(below, lines[place:])
 
     return max(range(before + 1, following + 1), key=likeness)
-
-
-def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many lines are equal at the beginning."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((number for number, pair in pairs if pair[0] != pair[1]), min(len(one), len(other)))
 
 
 def _breaks(condition: Postcondition, old: str, new: str, language: str) -> Iterator[tuple[int, int, int, int]]:

@@ -2,8 +2,6 @@
 
 Each is held to the contract of edits (`edit/contract.py`) when it runs, as an answer of a model is.
 
-operations.py                        what can be done, as values
-parse_instruction.py                 words -> operations, by a few English patterns
 find_refactoring.py                  instruction, texts -> refactorings, a refusal, or none: that is for a model
 splices.py                           changes by position; all else stays byte for byte
 python_text.py                       Python files as jedi sees them: what each place of a name refers to

@@ -13,8 +13,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 
 from specchat.edit.contract import find_warnings
-from specchat.edit.refactoring.identifier_rename import rename_identifier
-from specchat.edit.refactoring.operations import (
+from specchat.edit.operations import (
     AddParameter,
     Operation,
     Removable,
@@ -24,7 +23,8 @@ from specchat.edit.refactoring.operations import (
     SetValue,
     SortImports,
 )
-from specchat.edit.refactoring.parse_instruction import parse_instruction
+from specchat.edit.parse_instruction import parse_instruction
+from specchat.edit.refactoring.identifier_rename import rename_identifier
 from specchat.edit.refactoring.python_imports import remove_unused_imports, sort_imports
 from specchat.edit.refactoring.python_rename import rename_in_python
 from specchat.edit.refactoring.removals import remove_definition, remove_things

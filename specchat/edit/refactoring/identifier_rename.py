@@ -13,8 +13,8 @@ from pathlib import Path
 
 from tree_sitter import Node
 
+from specchat.edit.operations import NameKind, Rename, of_kind
 from specchat.edit.refactoring.language_rules import ANY_FIELD, Declares, LanguageRules, rules_of
-from specchat.edit.refactoring.operations import NameKind, Rename, of_kind
 from specchat.edit.refactoring.project_mentions import check_other_languages
 from specchat.edit.refactoring.removals import find_area, parsed
 from specchat.edit.refactoring.splices import Area, RefusedError, Splice, Step, UnknownLanguageError, count_of

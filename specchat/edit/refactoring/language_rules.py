@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from specchat.edit.refactoring.operations import NameKind
+from specchat.edit.operations import NameKind
 
 RULES_FILE = Path(__file__).with_suffix(".toml")
 Context = tuple[str, str]  # the type of the node around a name, and the field in which the name stands; "" for none

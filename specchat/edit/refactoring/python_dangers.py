@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from specchat.edit.refactoring.operations import NameKind, Rename
+from specchat.edit.operations import NameKind, Rename
 from specchat.edit.refactoring.python_text import (
     NO_RELATIVES,
     PythonText,

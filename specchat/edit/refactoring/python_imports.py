@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from specchat.edit.refactoring.operations import Remove
+from specchat.edit.operations import Remove
 from specchat.edit.refactoring.project_mentions import PYTHON_SUFFIXES, files_with
 from specchat.edit.refactoring.python_dangers import DOCTEST, TYPE_COMMENT
 from specchat.edit.refactoring.python_text import check_parses, is_saved, one_of

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from keyword import iskeyword
 
-from specchat.edit.refactoring.operations import NameKind, Rename, of_kind
+from specchat.edit.operations import NameKind, Rename, of_kind
 from specchat.edit.refactoring.project_mentions import check_mentions_elsewhere
 from specchat.edit.refactoring.python_dangers import (
     check_class_bases,

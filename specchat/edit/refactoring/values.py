@@ -12,8 +12,8 @@ from enum import StrEnum
 
 from tree_sitter import Node
 
+from specchat.edit.operations import AddParameter, NameKind, SetValue
 from specchat.edit.refactoring.language_rules import rules_of
-from specchat.edit.refactoring.operations import AddParameter, NameKind, SetValue
 from specchat.edit.refactoring.python_dangers import PLAIN_DECORATORS
 from specchat.edit.refactoring.python_rename import check_new_name
 from specchat.edit.refactoring.removals import find_area, line_start, node_of, only_definition, parsed

@@ -110,7 +110,7 @@ class TransformersModel:
     def lm_head(self) -> Callable[[Tensor], Tensor]:
         return self.compute_logits
 
-    def capture_graphs(self, progress: CaptureProgress, exit_layer: int = 0) -> None:
+    def capture_graphs(self, progress: CaptureProgress) -> None:
         """It has none."""
 
     def forward(self, tree: DraftTree, cache: KVCache) -> ModelOutput:

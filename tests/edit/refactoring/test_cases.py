@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from specchat.edit.refactoring import RefusedError, plan_refactorings
-from specchat.edit.refactoring.find_refactoring import make_refactoring
-from specchat.edit.refactoring.operations import (
+from specchat.edit.operations import (
     NameKind,
     Operation,
     Removable,
@@ -14,6 +12,8 @@ from specchat.edit.refactoring.operations import (
     RemoveDefinition,
     Rename,
 )
+from specchat.edit.refactoring import RefusedError, plan_refactorings
+from specchat.edit.refactoring.find_refactoring import make_refactoring
 from specchat.edit.source_text import make_source
 from tools.refactoring_cases import Outcome, read_cases, run_case
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.edit.refactoring.operations import (
+from specchat.edit.operations import (
     AddParameter,
     NameKind,
     Removable,
@@ -14,7 +14,7 @@ from specchat.edit.refactoring.operations import (
     SetValue,
     SortImports,
 )
-from specchat.edit.refactoring.parse_instruction import parse_instruction
+from specchat.edit.parse_instruction import parse_instruction
 
 PLUS = Rename("add", "plus")
 FUNCTION = Rename("add", "plus", NameKind.FUNCTION)

@@ -7,7 +7,7 @@ import ast
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from specchat.edit.refactoring.operations import NameKind, Rename
+from specchat.edit.operations import NameKind, Rename
 from specchat.edit.refactoring.python_rename import rename_in_python
 from specchat.edit.refactoring.splices import RefusedError
 from specchat.edit.source_text import make_source

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import PurePath
 
-from specchat.edit.refactoring.operations import (
+from specchat.edit.operations import (
     AddParameter,
     NameKind,
     Operation,
