@@ -7,7 +7,7 @@ that a profile sets says why it does. The rules of `chat.toml`, which have their
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from specchat.profile.keys import Profile
@@ -42,7 +42,7 @@ def _lines(lines: list[str]) -> Iterator[str]:
     yield from comment
 
 
-def _described(known: dict[str, KeyInfo], shown: re.Match[str]) -> KeyInfo | None:
+def _described(known: Mapping[str, KeyInfo], shown: re.Match[str]) -> KeyInfo | None:
     """What is known about a key whose comment is generated."""
     is_generated = shown[1] is not None or shown[2] in ("name", "description")
     return known.get(shown[2]) if is_generated else None
