@@ -103,9 +103,11 @@ def test_drafts_do_not_change_the_answers_of_a_quantized_network(saved):
     assert weights_fault(saved("qwen3_5_text", **HYBRID), "int8") == ""
 
 
-def test_the_rounding_of_activations_does_not_hide_a_wrong_pass(saved):
+def test_the_rounding_of_activations_does_not_hide_a_wrong_pass(tmp_path):
+    tiny_network("jamba").save_pretrained(tmp_path)  # loses its state between two parts of a prompt
+
     with pytest.raises(ModelError, match="a later part of a prompt differs"):
-        load(saved("jamba"), "int8")
+        load(tmp_path, "int8")
 
 
 def test_each_expert_of_a_pass_is_read_once(saved, monkeypatch):
