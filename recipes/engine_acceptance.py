@@ -6,7 +6,6 @@ temperature.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from recipes.writer import TargetGenerator
 from specchat.drafters.draft_model import DraftModelDrafter
 from specchat.drafters.eagle.eagle_drafter import EagleDrafter
 from specchat.drafters.eagle.head import EagleHead
-from specchat.drafters.early_exit import EarlyExit
 from specchat.drafters.heads.detect import inspect_head
 from specchat.drafters.heads.load_head import load_head
 from specchat.drafters.prompt_lookup import PromptLookup
@@ -29,6 +27,7 @@ from specchat.engine.sampling import Sampler
 from specchat.forward.llama.llama import LlamaModel
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
+from specchat_heads.early_exit import EarlyExit, exit_layer
 from specchat_heads.medusa import Medusa, MedusaHead
 
 HEADS = ("eagle3", "mtp", "medusa", "eagle")
@@ -56,9 +55,9 @@ def drafter_factories(folder: Path, target: Model) -> Mapping[str, DrafterFactor
         "suffix": SuffixDecoding,
         "draft": partial(DraftModelDrafter, draft),
     }
-    exits = json.loads((folder / "target" / "config.json").read_text())["early_exit_layers"]
-    if exits and isinstance(target, LlamaModel):
-        found["exit"] = partial(EarlyExit, target, exits[0])
+    layer = exit_layer(folder / "target")
+    if layer and isinstance(target, LlamaModel):
+        found["exit"] = partial(EarlyExit, target, layer)
     loaded = (
         (name, load_head(inspect_head(folder / name), target, None, device))
         for name in HEADS

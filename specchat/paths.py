@@ -48,12 +48,12 @@ def read_json_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file; an empty one when there is no such file, or something else in it."""
     try:
         content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 
 
-def write_atomically(path: Path, content: str | bytes) -> None:
+def write_atomically(path: Path, content: str | bytes, mode: int | None = None) -> None:
     """Write a file, and its folder if it is missing; a reader sees the old content or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f".{os.getpid()}")
@@ -62,6 +62,8 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
+        if mode is not None:
+            partial.chmod(mode)
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)

@@ -34,7 +34,7 @@ SAMPLING = {
     "penalty": {"sampling.repetition_penalty": 1.3},
 }
 VARIANTS = [
-    "lookup", "suffix", "draft", "exit", "eagle3", "mtp", "auto", "self",
+    "lookup", "suffix", "draft", "eagle3", "mtp", "auto", "self",
 ]  # fmt: skip
 
 

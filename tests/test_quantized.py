@@ -14,7 +14,7 @@ from specchat.loading.load_engine import Engine, load_engine
 from specchat.profile import Profile
 from tests.cover import matrix
 
-VARIANTS = ["suffix", "draft", "exit", "eagle3", "mtp", "auto"]
+VARIANTS = ["suffix", "draft", "eagle3", "mtp", "auto"]
 QUESTION = Request("Repeat: one two three, one two three.", max_tokens=16, seed=4)
 
 

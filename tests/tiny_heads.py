@@ -18,7 +18,6 @@ from specchat.drafters.dflash import DFlashDrafter
 from specchat.drafters.eagle.dynamic_tree import TreeConfig
 from specchat.drafters.eagle.eagle_drafter import EagleDrafter
 from specchat.drafters.eagle.head import EagleHead
-from specchat.drafters.early_exit import EarlyExit
 from specchat.drafters.heads.detect import inspect_head
 from specchat.drafters.heads.dflash_head import DFlashHead
 from specchat.drafters.heads.draft_head import DraftHead
@@ -29,7 +28,6 @@ from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
-from specchat.forward.llama.llama import LlamaModel
 from tests.tiny import SIZES, VOCABULARY, target
 
 WIDTH, INNER, CPU = int(SIZES["hidden_size"]), int(SIZES["intermediate_size"]), torch.device("cpu")
@@ -67,11 +65,6 @@ def read(writing: Generation, text: list[int]) -> None:
         list(writing.prefill())
 
 
-SELF_DRAFTERS: dict[str, Callable[[LlamaModel], Drafter]] = {
-    "exit": lambda target: EarlyExit(target, exit_layer=2),
-}
-
-
 DRAFTERS: dict[type[DraftHead], Callable[[Any, Model, TreeConfig | None], Drafter]] = {
     AssistantHead: lambda head, _target, _growth: Assistant(head),
     DFlashHead: lambda head, target, _growth: DFlashDrafter(head, target),
@@ -80,10 +73,7 @@ DRAFTERS: dict[type[DraftHead], Callable[[Any, Model, TreeConfig | None], Drafte
 
 
 def drafter_of(kind: str, target: Model, growth: TreeConfig | None = None) -> Drafter:
-    """A drafter with such a head, or one of SELF_DRAFTERS; the target returns the hidden states of a head."""
-    if kind in SELF_DRAFTERS:
-        assert isinstance(target, LlamaModel), "only our own passes can leave something out"
-        return SELF_DRAFTERS[kind](target)
+    """A drafter with such a head; the target returns its hidden states."""
     head = tiny_head(kind, target)
     target.set_hidden_state_layers(head.hidden_state_layers)
     return DRAFTERS[type(head)](head, target, growth)

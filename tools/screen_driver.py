@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from specchat.tui.turn_widget import TurnView
 
 TIMEOUT_SECONDS = 90.0  # for machines under load
-POLL_SECONDS = 0.01
+MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.01, 0.08  # to look at the screen is to draw all of it
 
 
 @dataclass
@@ -61,11 +61,12 @@ class ScreenDriver:
 
     async def wait_until(self, fact: Callable[[], object]) -> None:
         """Wait until a condition holds; a condition on `shown` is checked again with every frame."""
-        deadline = time.monotonic() + TIMEOUT_SECONDS
+        deadline, poll_seconds = time.monotonic() + TIMEOUT_SECONDS, MIN_POLL_SECONDS
         while not fact():
             if time.monotonic() > deadline:
                 raise AssertionError(f"the condition did not become true; the screen:\n{self.shown}")
-            await asyncio.sleep(POLL_SECONDS)  # pilot.pause() would hang while the screen closes
+            await asyncio.sleep(poll_seconds)  # pilot.pause() would hang while the screen closes
+            poll_seconds = min(1.5 * poll_seconds, MAX_POLL_SECONDS)
 
     async def wait_for_text(self, text: str) -> None:
         await self.wait_until(lambda: text in self.shown)

@@ -6,14 +6,14 @@ from specchat.engine.grammar import Grammar
 from specchat.profile import Prompt
 from specchat.text.llguidance_grammar import json_schema_grammar, lark_grammar, regex_grammar
 from specchat.text.thinking_budget import make_thinking_budget
-from specchat.text.tool_grammar import ThoughtThenAnswer, forced_call_grammar, free_call_grammar
+from specchat.text.tool_grammar import forced_call_grammar, free_call_grammar
 
 THINKING_SHARE = 0.75  # of the tokens of an answer: a thought without a limit of its own leaves the rest for the text
 
 
 def thinking_of(request: Request, prompt: Prompt) -> str:
     """Whether the model thinks before this answer; not where its beginning or its form is given, as that of an edit."""
-    if request.answer_prefix or request.answer_format or request.task in EDIT_TASKS:
+    if request.answer_prefix or request.answer_format or request.forced_schemas or request.task in EDIT_TASKS:
         return "off"
     return request.thinking or prompt.thinking
 
@@ -34,24 +34,16 @@ def format_grammar(answer_format: AnswerFormat | None, models: LoadedModels) -> 
 
 
 def thought_and_call_grammar(
-    request: Request, models: LoadedModels, thinking: str, limit: int, *, opens_thought: bool
+    request: Request, models: LoadedModels, limit: int, *, opens_thought: bool
 ) -> Grammar | None:
-    """The limit of the thought, and behind it the call that the request forces; None without either."""
+    """The call that the request forces, or the limit of the thought and the calls behind it; None without any."""
     tokenizer, schemas, columns = models.tokenizer, request.forced_schemas, _columns(models)
+    if schemas:
+        return forced_call_grammar(tokenizer, schemas, columns, limit, is_lenient=bool(request.answer_tool))
     limit_of_thought = models.profile.prompt.thinking_tokens or int(limit * THINKING_SHARE)
-    thought = make_thinking_budget(
-        tokenizer, limit_of_thought, columns, is_open=opens_thought, text_follows=not schemas
-    )
-    if not schemas:
-        offered = {tool.name: tool.schema for tool in request.offered_tools}
-        return (free_call_grammar(tokenizer, offered, columns, thought) if offered else None) or thought
-    may_think = thought is not None and (opens_thought or thinking != "off")
-    limit_of_call, is_lenient = max(1, limit - limit_of_thought * may_think), bool(request.answer_tool)
-    call = forced_call_grammar(tokenizer, schemas, columns, limit_of_call, is_lenient=is_lenient)
-    if thought is None or not may_think:
-        return call
-    opening = tokenizer.encode_continuation(tokenizer.chat.thinking.opening.rstrip()) if tokenizer.chat.thinking else []
-    return ThoughtThenAnswer(thought, opening, call, tokenizer.stop_token_ids)
+    thought = make_thinking_budget(tokenizer, limit_of_thought, columns, is_open=opens_thought)
+    offered = {tool.name: tool.schema for tool in request.offered_tools}
+    return (free_call_grammar(tokenizer, offered, columns, thought) if offered else None) or thought
 
 
 def _columns(models: LoadedModels) -> int:

@@ -47,8 +47,8 @@ def build_next_prompt(
     """
     messages = _messages(turns, request, reference_corpus, tokenizer.chat.tool_format)
     rendered = _render_with_tools(tokenizer, system, messages, thinking, request)
-    if thinking == "off":
-        rendered += _end_of_thought(tokenizer, rendered)
+    if thinking == "off" and (marks := tokenizer.chat.thinking):
+        rendered += marks.without_thought(rendered, is_call=bool(request.forced_schemas))
     last = turns[-1] if turns else Turn("")
     ids = _append_to_last_turn(tokenizer, last, rendered) or tokenizer.encode(rendered, parse_special=True)
     prefix_ids = tokenizer.encode_continuation(tokenizer.control_tokens.escape(request.answer_prefix))
@@ -112,14 +112,6 @@ def _rendered_answer(tokenizer: Tokenizer, turn: Turn) -> str:
     if turn.answer.endswith(generated):
         return tokenizer.control_tokens.escape(turn.answer)
     return tokenizer.chat.escape_answer(generated)
-
-
-def _end_of_thought(tokenizer: Tokenizer, rendered: str) -> str:
-    """What lets the answer begin without a thought, where the template alone does not see to it."""
-    marks = tokenizer.chat.thinking
-    if marks is None or marks.is_skipped(rendered):
-        return ""
-    return marks.forced_closing if marks.is_open(rendered) else marks.skipped
 
 
 def _messages(

@@ -76,8 +76,7 @@ class RunningAnswer:
         profile, reads_tools = models.profile, models.tokenizer.chat.reads_tools
         request = with_edit_contract(question.request, question.turns, profile.prompt)
         request = with_answer_tool(request, question.turns, profile.agent, reads_tools=reads_tools)
-        self.thinking = thinking_of(request, profile.prompt)
-        self.fit = ContextFit(models, request, question.turns, self.thinking)
+        self.fit = ContextFit(models, request, question.turns, thinking_of(request, profile.prompt))
         self.sampler = sampler_of(request, models)
         self.grammar = format_grammar(request.answer_format, models)
         self.text: DraftedText | None = None  # while it is computed
@@ -226,9 +225,7 @@ class RunningAnswer:
         self, route: Route, limit: int, detector: RepetitionDetector, *, opens_thought: bool
     ) -> GenerationConfig:
         if self.grammar is None:
-            self.grammar = thought_and_call_grammar(
-                self.request, self.models, self.thinking, limit, opens_thought=opens_thought
-            )
+            self.grammar = thought_and_call_grammar(self.request, self.models, limit, opens_thought=opens_thought)
         return GenerationConfig(
             self._drafted.drafters[route.variant], self.sampler, route.budget, limit,
             self.models.tokenizer.stop_token_ids, self.grammar, self.request.wants_probabilities,

@@ -64,11 +64,6 @@ class Costs:
         if isinstance(curve := self._pass_curve(text_length), PassCurve):
             curve.distrust_slope()
 
-    def is_unconfirmed(self, name: str, text_length: int) -> bool:
-        """Whether the cost of this drafter comes from a file and no measurement of this process confirms it."""
-        curve = self.draft_curve(name, text_length)
-        return curve is not None and curve.is_unconfirmed
-
     def _pass_curve(self, text_length: int) -> Curve | None:
         """Seconds of a pass by rows, at the nearest measured length; None without any."""
         return nearest_curve(self.pass_curves, bucket_of(text_length))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Timer
@@ -14,8 +14,12 @@ from specchat.app.consent import Decision
 from specchat.app.edit_events import AcceptedEdit, EditEvent, Proposed, Rejected, Rewriting, Unchanged, Writing, Written
 from specchat.app.edit_renderer import EditRenderer
 from specchat.chat.events import Event
+from specchat.chat.sum_totals import sum_totals
+from specchat.chat.turn_summary import speculation_to_json
 from specchat.cli.edit_commit import commit_files, has_other_changes
-from specchat.cli.edit_report import failure_report, file_report
+from specchat.edit.answer_check import UnusableAnswerError
+from specchat.edit.edit_turn import EditRun
+from specchat.edit.hunks import Hunk, diff_hunks, split_lines
 from specchat.edit.source_text import Source, source_diff
 from specchat.errors import CancelledError, NoUsableEditError, SpecchatError
 from specchat.repl.interrupt import InterruptFlag
@@ -125,3 +129,41 @@ def _print_diff(source: Source, text: str) -> None:
     else:
         sys.stdout.buffer.write(patch.encode(source.codec.removesuffix("-sig")))
     sys.stdout.flush()
+
+
+def file_report(edit: AcceptedEdit, checks: Sequence[str], *, is_applied: bool) -> dict[str, Any]:
+    """The object of `--json` for a file."""
+    source, result = edit.source, edit.result
+    lines = split_lines(source.text)
+    hunks = enumerate(diff_hunks(source.text, result.text), 1)
+    return {
+        "status": "applied" if is_applied else "proposed",
+        "exit": 0,
+        "file": source.name,
+        "format": result.plan.format,
+        "way": result.plan.description,
+        "failed_ways": [str(failure) for failure in result.failures],
+        "hunks": [{"id": number, **_hunk_texts(lines, hunk), "accepted": is_applied} for number, hunk in hunks],
+        "warnings": result.warnings.summary,
+        "checks": dict.fromkeys(checks, "passed"),
+        "spec": _speculation_stats(edit.run),
+    }
+
+
+def _hunk_texts(lines: Sequence[str], hunk: Hunk) -> dict[str, Any]:
+    old, new = lines[hunk.first : hunk.end], hunk.new_lines(lines)
+    return {"line": hunk.first + 1, "old": "".join(old), "new": "".join(new)}
+
+
+def failure_report(name: str, error: SpecchatError) -> dict[str, Any]:
+    name_of_error = type(error).__name__.removesuffix("Error")
+    status = str(error.problem) if isinstance(error, UnusableAnswerError) else name_of_error
+    return {"status": status, "exit": error.exit_code, "file": name, "message": str(error), "hunks": []}
+
+
+def _speculation_stats(edit_run: EditRun) -> dict[str, Any]:
+    totals = sum_totals(edit_run.finished_turns)
+    return {
+        "drafter": edit_run.route.variant if edit_run.route else "",
+        "tokens": totals.completion_tokens, **speculation_to_json(totals), "turns": len(edit_run.finished_turns),
+    }  # fmt: skip

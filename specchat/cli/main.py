@@ -172,7 +172,7 @@ def _run(arguments: Sequence[str], obj: object) -> int:
         print_error(str(error))
         return error.exit_code
     except click.ClickException as error:
-        print_error(_usage_line(error))
+        print_note(_usage_text(error))
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         print_error("interrupted")
@@ -215,16 +215,20 @@ def with_default_command(arguments: Sequence[str], is_terminal: bool) -> list[st
     return list(arguments)
 
 
-def _usage_line(error: click.ClickException) -> str:
-    """What is wrong with the words of a command, in one line, and where the right ones are listed."""
+def _usage_text(error: click.ClickException) -> str:
+    """What is wrong with the words of a command, in one line, and where the right ones are listed.
+
+    Of a group without a command it is its help.
+    """
     message = error.format_message()
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return message
     if isinstance(error, click.NoSuchOption):
         similar = f" Did you mean {error.possibilities[0]}?" if error.possibilities else ""  # the nearest
         message = f"no such option {error.option_name!r}.{similar}"
-    context = error.ctx if isinstance(error, click.UsageError) else None
-    return (
-        f"{message.removesuffix('.')} ('{context.command_path} --help' shows what can be given)" if context else message
-    )
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        message = f"{message.removesuffix('.')} ('{error.ctx.command_path} --help' shows what can be given)"
+    return f"specchat: {message}"
 
 
 def print_error(message: str) -> None:

@@ -40,14 +40,14 @@ def list_models(*, is_here: bool, is_json: bool) -> None:
 
 def _catalog_lines(downloaded_ids: set[str]) -> Iterator[str]:
     sizes = f"{'params':>8}{'bf16':>10}{'4 bits':>10}"
-    yield f"  {'in the catalog':<42}{sizes}  {'fits GB':<16}{'drafters':<21}{'gaps':<7}licence"
+    yield f"  {'in the catalog':<42}{sizes}  {'fits GB':<21}{'drafters':<21}{'gaps':<7}licence"
     for entry in sorted(catalog().values(), key=lambda each: bool(each.not_recommended)):
         architecture = entry.architecture
         sizes = "".join(f"{format_gib(weight_bytes(architecture, each)):>10}" for each in ("bf16", "nf4-double"))
         drafters = [*dict.fromkeys(head.kind for head in entry.heads), *(["draft"] if entry.draft_models else [])]
         gpu_sizes = " ".join(map(str, fitting_gpu_sizes(entry, entry.purposes[0]))) or "none"
         mark = "*" if entry.id in downloaded_ids else " "
-        line = f"{mark} {entry.id:<42}{architecture.parameters / 1e9:>6.1f} B{sizes}  {gpu_sizes:<16}"
+        line = f"{mark} {entry.id:<42}{architecture.parameters / 1e9:>6.1f} B{sizes}  {gpu_sizes:<21}"
         gaps = "fills" if entry.is_fim else "-"
         line += f"{' '.join(drafters) or '-':<21}{gaps:<7}{entry.licence}"
         yield f"{line}{' (gated)' * entry.is_gated}{_why_not(entry)}"

@@ -21,7 +21,7 @@ from specchat.hub.machine import (
     simulated_gpu,
 )
 from specchat.hub.pair_text import describe_device, describe_pair, profile_text, pull_command
-from specchat.hub.recommend import DEFAULT_CONTEXT_TOKENS, PURPOSES, PairRequirements, recommend_for_device
+from specchat.hub.recommend import DEFAULT_CONTEXT_TOKENS, PURPOSES, PairRequirements, recommend
 from specchat.profile.profile_files import save_profile
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def recommend_command(
     """
     machine = None if memory else measure_machine(measures_again=measures_again)
     device = machine.best_device if machine else simulated_gpu(memory or 0)
-    pairs = recommend_for_device(device, PairRequirements(purpose, context), machine)
+    pairs = recommend(device, PairRequirements(purpose, context), machine)
     if pairs:
         click.echo("\n".join(_lines(device, pairs)))
     else:

@@ -19,7 +19,7 @@ from specchat.errors import ModelError
 from specchat.hub.local_models import cached_folder
 from specchat.hub.machine import Machine, simulated_gpu
 from specchat.hub.pair_text import describe_device, describe_pair, profile_text, pull_command
-from specchat.hub.recommend import DEFAULT_CONTEXT_TOKENS, PURPOSES, ModelPair, PairRequirements, recommend_for_device
+from specchat.hub.recommend import DEFAULT_CONTEXT_TOKENS, PURPOSES, ModelPair, PairRequirements, recommend
 from specchat.paths import configuration_folder, starter_file
 from specchat.profile import DEFAULT_PROFILE
 from specchat.profile.profile_files import save_profile
@@ -111,7 +111,7 @@ def _choose_pair(
 ) -> ModelPair | None:
     """The chosen pair; None when no pair fits."""
     device = simulated_gpu(memory or 0) if machine is None else machine.best_device
-    pairs = recommend_for_device(device, requirements, machine)[: 1 + ALTERNATIVE_COUNT]
+    pairs = recommend(device, requirements, machine)[: 1 + ALTERNATIVE_COUNT]
     if not pairs:
         click.echo(f"{describe_device(device)}: {NOTHING_FITS_MESSAGE}")
         return None

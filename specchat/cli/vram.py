@@ -151,4 +151,4 @@ def _memory_need(
         is_head = drafter.architecture.family == HEAD
         drafter_format = "bf16" if is_head else drafter_quant_format(quant_format, kind=device.kind)
         drafter_model = QuantizedModel(drafter.architecture, drafter_format)
-    return plan_memory(quantized, drafter_model, tokens, kind=device.kind, uses_sliding_windows=False)
+    return plan_memory(quantized, drafter_model, tokens, kind=device.kind)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
-from specchat.drafters.retokenize import RetokenizedDraftModel
 from specchat.engine.cache_sizes import SCRATCH_ROWS
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.model import Model
@@ -105,9 +104,5 @@ class DraftModelDrafter(Drafter):
 
 
 def build(resources: DraftingResources) -> Drafter | None:
-    if resources.draft_model is None:
-        return None
-    if resources.tokenizers is None:
-        return DraftModelDrafter(resources.draft_model)
-    draft, target = resources.tokenizers.draft, resources.tokenizers.target
-    return RetokenizedDraftModel(resources.draft_model, draft, target, stop_token_ids=draft.stop_token_ids)
+    has_same_tokens = resources.draft_tokenizer is None
+    return DraftModelDrafter(resources.draft_model) if resources.draft_model is not None and has_same_tokens else None

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specchat.drafters.plugin_guard import PluginDrafterGuard, call_in_time
@@ -32,22 +33,14 @@ MAX_BUILD_SECONDS = 30.0  # of a plugin's drafter, which may load a model
 
 
 @dataclass(frozen=True)
-class TokenizerPair:
-    """The tokenizers of a draft model and a target that have different tokens."""
-
-    draft: Tokenizer
-    target: Tokenizer
-
-
-@dataclass(frozen=True)
 class DraftingResources:
     target: Model
     draft_model: Model | None = None
-    tokenizers: TokenizerPair | None = None  # None: the draft model has the target's tokens
+    draft_tokenizer: Tokenizer | None = None  # None: the draft model has the target's tokens
     heads: Mapping[str, DraftHead] = field(default_factory=dict[str, "DraftHead"])  # by kind
-    early_exit_layer: int = 0  # of the target; 0: not trained for early exit
     past_texts: PastTextIndex | None = None  # of other conversations
     tokenizer: Tokenizer | None = None  # the target's
+    target_folder: Path | None = None  # with its config.json
 
 
 @dataclass(frozen=True)
@@ -93,7 +86,10 @@ def build_drafter(name: str, resources: DraftingResources) -> Drafter | None:
 
 
 def _build_plugin_drafter(extension: Extension, resources: DraftingResources, faults: deque[str]) -> Drafter | None:
-    """Build a plugin's drafter inside a guard. A failure is a fault, and the drafter is left out."""
+    """Build a plugin's drafter inside a guard. A failure is a fault, and the drafter is left out.
+
+    One that computes with the loaded models has none, as their passes belong to the engine's thread.
+    """
 
     def report(fault: str) -> None:
         faults.append(fault)
@@ -112,4 +108,6 @@ def _build_plugin_drafter(extension: Extension, resources: DraftingResources, fa
     except BaseException as error:  # noqa: BLE001 - a plugin may raise anything
         report(str(extension.plugin_error("failed", error)))
         return None
-    return PluginDrafterGuard(extension.name, drafter, resources.target.vocab_size, on_failure) if drafter else None
+    if drafter is None or drafter.drafts_with_models:
+        return drafter
+    return PluginDrafterGuard(extension.name, drafter, resources.target.vocab_size, on_failure)

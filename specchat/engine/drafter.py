@@ -20,7 +20,7 @@ class DraftContext:
     sampler: Sampler
     max_draft_tokens: int  # in one pass
     seen_tokens: SeenTokens | None = None  # for the sampler's penalties
-    cache: KVCache | None = None  # the target's own, for early exit; a drafter must leave it unchanged
+    cache: KVCache | None = None  # the target's own, for drafters of the engine's thread, which leave it unchanged
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,7 @@ class Drafter:
 
     name = "plain"
     is_instant = False  # `propose` takes microseconds, so the chooser calls it before it decides
+    drafts_with_models = False  # it computes with the loaded models, whose passes belong to the engine's thread
     hidden_state_layers: tuple[
         int, ...
     ] = ()  # required from the target; k: residual stream after k layers, -1: final norm

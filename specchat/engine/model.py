@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, cast, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -73,7 +73,7 @@ class Model(Protocol):
 
     @property
     def supports_self_drafting(self) -> bool:
-        """Whether it is a `SelfDraftingModel`, whose draft passes leave no trace."""
+        """Whether it has `forward_early_exit`, with passes over its first layers that leave no trace."""
         ...
 
     @property
@@ -96,8 +96,8 @@ class Model(Protocol):
         """The sliding window of each layer; None where other networks cannot read the rows of its KV cache."""
         ...
 
-    def capture_graphs(self, progress: CaptureProgress, exit_layer: int = 0) -> None:
-        """Capture all CUDA graphs, so that no turn has to, also that of an early exit; nothing without graphs."""
+    def capture_graphs(self, progress: CaptureProgress) -> None:
+        """Capture all CUDA graphs, so that no turn has to; nothing without graphs."""
         ...
 
 
@@ -137,25 +137,6 @@ class StatefulModel(Protocol):
     def restore_states(self, cache: KVCache, states: TextStates) -> None:
         """Give these states to a cache whose rows were restored; the last of them follows its last row."""
         ...
-
-
-class SelfDraftingModel(Model, Protocol):
-    """A model with passes that leave out a part of its layers.
-
-    The keys and values of such a pass stay in the cache, uncommitted. They serve only further passes of its kind.
-    """
-
-    def forward_early_exit(self, tokens: list[int], cache: KVCache, exit_layer: int) -> Tensor:
-        """Compute tokens with the first layers, final norm and output matrix (LayerSkip, arXiv 2404.16710).
-
-        Deeper layers write no rows. Logits of the last token [1, V]
-        """
-        ...
-
-
-def self_drafting(model: Model) -> SelfDraftingModel | None:
-    """The model, where it has draft passes of its own."""
-    return cast("SelfDraftingModel", model) if model.supports_self_drafting else None
 
 
 def select_layers(hidden_states: Tensor, available_layers: tuple[int, ...], required_layers: tuple[int, ...]) -> Tensor:

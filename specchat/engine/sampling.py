@@ -22,7 +22,6 @@ from specchat.engine.penalties import Penalties, SeenTokens
 from specchat.engine.tree import DraftSample, DraftTree
 from specchat.engine.truncation import (
     MASKED_LOGIT,
-    Blocks,
     KeptTokens,
     keep_min_p,
     keep_top_k,
@@ -31,7 +30,6 @@ from specchat.engine.truncation import (
     mask_top_p,
 )
 
-MAX_NOISE = 16.64  # of `gumbel_noise`: -log(-log(1 - 2**-24)), rounded up
 # Noise for other purposes than the target's samples uses positions that no token has.
 STEP_NOISE_POSITION, DRAFTER_NOISE_POSITION = -1, -2
 
@@ -197,26 +195,10 @@ class Sampler:
         """The `count` best tokens of each row, after the rules and the noise. [N, V] -> [N, count]"""
         if self.temperature == 0:
             return _top_tokens(self._penalize_and_mask(logits, rows, seen_tokens), rows.token_ids, count)
-        if logits.is_cpu and not (self.is_truncating or rows.draft_samples):
-            return self._rank_all_tokens(self._penalize_and_mask(logits, rows, seen_tokens), rows, count)
         logits, ids = self.process_logits(logits, rows, seen_tokens, count)
         if logits.shape[-1] == 1:
             return Ranking(ids, logits)
         return _top_tokens(logits + gumbel_noise(self.seed, rows.positions, ids), ids, count)
-
-    def _rank_all_tokens(self, logits: Tensor, rows: LogitRows, count: int) -> Ranking:
-        """The best tokens with noise, where the rules exclude none, without noise for a whole row. [N, V] -> [N, count]
-
-        Noise is bounded, so a token far below the most probable ones is not among the best whatever its noise is.
-        """
-        blocks = Blocks(logits)
-        best = blocks.first_highest() if count == 1 else blocks.highest(count)
-        noise = gumbel_noise(self.seed, rows.positions, _ids_of(best.columns, rows.token_ids))
-        lowest = (best.logits / self.temperature + noise).amin(-1, keepdim=True)
-        kept = blocks.at_least((lowest - MAX_NOISE) * self.temperature)
-        ids = _ids_of(kept.columns, rows.token_ids)
-        scores = kept.logits / self.temperature + gumbel_noise(self.seed, rows.positions, ids)
-        return _top_tokens(scores, ids, count)
 
     def sample(self, logits: Tensor, rows: LogitRows, seen_tokens: SeenTokens | None = None) -> list[int]:
         """The token after each row. Only here does a step wait for the device."""

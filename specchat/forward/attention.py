@@ -14,8 +14,6 @@ from torch.nn import functional
 
 from specchat.forward.batch import RowBatch
 
-MATMUL_MIN_SCORES = 2**16  # queries * keys of one head from which two matmuls are faster (CPU, bfloat16)
-
 
 @dataclass(frozen=True)
 class AttentionMask:
@@ -53,11 +51,19 @@ def attention(
     queries: Tensor, keys: Tensor, values: Tensor, mask: AttentionMask | None, scores: Scores | None = None,
     sinks: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Grouped-query attention. queries [N, H, size]; keys, values [1, KV, kv_length, size] -> [N, H * size]"""
+    """Grouped-query attention. queries [N, H, size]; keys, values [1, KV, kv_length, size] -> [N, H * size]
+
+    Without `scores`, their scale is that of the head size. `sinks` are a score of each query head [H] that takes its
+    share of the softmax and has no value.
+    """
     count, kv_heads = len(queries), keys.shape[1]
     # query heads that share keys become rows of one head: [1, KV, queries_per_kv * N, size]
-    rows = queries.view(1, count, kv_heads, -1, queries.shape[-1]).permute(0, 2, 3, 1, 4)
-    result = sdpa(rows.flatten(2, 3), keys, values, mask.additive if mask is not None else None, scores, sinks)
+    rows = queries.view(1, count, kv_heads, -1, queries.shape[-1]).permute(0, 2, 3, 1, 4).flatten(2, 3)
+    scores, added = scores or Scores(queries.shape[-1] ** -0.5), mask.additive if mask is not None else None
+    if scores.cap is not None or sinks is not None:
+        result = _attention_in_float32(rows, keys, values, added, scores, sinks)
+    else:
+        result = functional.scaled_dot_product_attention(rows, keys, values, attn_mask=added, scale=scores.scale)
     return result.view(kv_heads, -1, count, result.shape[-1]).permute(2, 0, 1, 3).reshape(count, -1)
 
 
@@ -71,24 +77,6 @@ def apply_rope(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         return torch.cat((apply_rope(front, cos, sin), rest), dim=-1)
     first, second = states.chunk(2, dim=-1)
     return torch.addcmul(states * cos, torch.cat((second, first), dim=-1), sin)
-
-
-def sdpa(
-    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scores: Scores | None = None,
-    sinks: Tensor | None = None,
-) -> Tensor:  # fmt: skip
-    """Scaled dot-product attention. queries [B, KV, n, size], keys and values [B, KV, kv_length, size] -> as queries
-
-    `mask` is added to the scores [B, 1, n, kv_length]. Without `scores`, their scale is that of the head size.
-    `sinks` are a score of each query head [H] that takes its share of the softmax and has no value.
-    """
-    scores = scores or Scores(queries.shape[-1] ** -0.5)
-    if scores.cap is not None or sinks is not None:
-        return _attention_in_float32(queries, keys, values, mask, scores, sinks)
-    is_large = queries.shape[2] * keys.shape[2] >= MATMUL_MIN_SCORES
-    if is_large and queries.dtype == torch.bfloat16 and queries.is_cpu:
-        return _attention_by_matmuls(queries, keys, values, mask, scores.scale)
-    return functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=scores.scale)
 
 
 def _attention_in_float32(
@@ -108,23 +96,4 @@ def _attention_in_float32(
             products = torch.cat((products, of_rows[None, :, None].expand(len(products), -1, 1)), dim=-1)
         weights = products.softmax(-1)[..., : keys.shape[2]]
         result[:, head] = weights.to(values.dtype) @ values[:, head]
-    return result
-
-
-def _attention_by_matmuls(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float) -> Tensor:
-    """Two bfloat16 matmuls for each key head, which torch computes twice as fast as its fused attention kernel.
-
-    Scores rounded to 8 bits would lose precision, with an error that grows with the score. So the scores are computed
-    twice, and the second time the largest score of the row is subtracted before rounding. The softmax stays the same,
-    and the scores that matter are then near 0, where rounding is fine: within twice the error of the fused kernel.
-    """
-    queries = queries * scale
-    result = queries.new_empty(*queries.shape[:3], values.shape[3])
-    for block in range(queries.shape[0]):
-        for head in range(queries.shape[1]):
-            rows, keys_t = queries[block, head], keys[block, head].mT
-            scores = torch.addmm((rows @ keys_t).amax(-1, keepdim=True), rows, keys_t, beta=-1)
-            if mask is not None:
-                scores += mask[block, 0]
-            torch.mm(scores.softmax(-1), values[block, head], out=result[block, head])
     return result

@@ -5,7 +5,6 @@ Reads names and headers only. Uses no network and imports neither torch nor hugg
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from specchat.hub.architecture import HEAD, Architecture
 from specchat.hub.catalog import did_you_mean, find_entry
 from specchat.hub.find_models import local_path
 from specchat.hub.safetensors_headers import has_weights, read_architecture
-from specchat.paths import hub_cache_folder, hub_snapshot, starter_file, starter_folder
+from specchat.paths import hub_cache_folder, hub_snapshot, read_json_object, starter_file, starter_folder
 from specchat.profile.keys import STARTER
 from specchat.weights.gguf.gguf_file import read_gguf, shard_paths
 from specchat.weights.gguf.gguf_sources import OLLAMA_PREFIX, gguf_models, local_gguf, ollama_manifests
@@ -161,8 +160,5 @@ def locate_model(source: str) -> LocatedModel:
 
 def _is_mlx(folder: Path) -> bool:
     """Whether these are weights that MLX quantized for Apple's GPUs: only its config has this table."""
-    try:
-        table = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("quantization")
-    except (OSError, ValueError, AttributeError):
-        return False
+    table = read_json_object(folder / "config.json").get("quantization")
     return isinstance(table, dict) and "group_size" in table and "quant_method" not in table

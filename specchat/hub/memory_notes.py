@@ -11,7 +11,6 @@ from specchat.hub.memory_plan import (
     can_quantize,
     has_kv_arena,
     int8_kv_element_bytes,
-    kv_bytes_per_token,
     kv_cache_bytes,
 )
 from specchat.hub.recommend import format_gib
@@ -25,7 +24,7 @@ def memory_notes(architecture: Architecture, context: int) -> tuple[str, ...]:
 
 
 def _kv_cache_notes(architecture: Architecture, context: int) -> Iterator[str]:
-    if row := kv_bytes_per_token(architecture):
+    if row := kv_cache_bytes(architecture, 1) - kv_cache_bytes(architecture, 0):
         yield f"a token takes {row / 1024:.3g} KiB of KV cache{_int8_note(architecture, row)}"
     rows = slot_rows(context + SCRATCH_ROWS)
     if has_kv_arena(architecture, kind=CUDA):
@@ -39,9 +38,10 @@ def _kv_cache_notes(architecture: Architecture, context: int) -> Iterator[str]:
             f"KV cache rows are allocated in powers of two: a full context of {context} takes {rows}, "
             f"one of {(rows - SCRATCH_ROWS) // 2} takes {(rows + SCRATCH_ROWS) // 2}"
         )
-    if any(layer.sliding_window for layer in architecture.kv_layers):
-        all_rows = kv_cache_bytes(architecture, context, uses_sliding_windows=False)
-        extra = format_gib(all_rows - kv_cache_bytes(architecture, context))
+    windowed = [(group, group.sliding_window) for group in architecture.kv_layers if group.sliding_window]
+    if windowed:
+        hidden = sum(group.layers * group.elements_per_token * max(context - rows, 0) for group, rows in windowed)
+        extra = format_gib(BF16_BYTES * hidden)
         yield f"layers with a sliding window keep all rows for rollback: {extra} more than they attend to"
     if architecture.recurrent_elements:
         yield f"recurrent layers hold {format_gib(kv_cache_bytes(architecture, 0))}, whatever the length of the text"

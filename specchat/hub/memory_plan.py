@@ -139,33 +139,19 @@ def _stored_format(quant_format: str, kind: DeviceKind) -> str:
     return INT8_BLOCKS if quant_format == "int8" and not kind.is_gpu else quant_format
 
 
-def kv_cache_bytes(
-    architecture: Architecture, tokens: int, *, uses_sliding_windows: bool = True, element_bytes: float = BF16_BYTES
-) -> int:
+def kv_cache_bytes(architecture: Architecture, tokens: int, *, element_bytes: float = BF16_BYTES) -> int:
     """The bytes of the KV cache and recurrent states of a text.
 
-    With `uses_sliding_windows`, layers with a window store only that many rows. This engine stores all rows, so that
-    draft tokens can be rolled back.
+    Layers with a sliding window store all rows, too, so that draft tokens can be rolled back.
     """
-    rows = sum(
-        group.layers
-        * group.elements_per_token
-        * (min(tokens, group.sliding_window) if group.sliding_window and uses_sliding_windows else tokens)
-        for group in architecture.kv_layers
-    )
-    return round(rows * element_bytes) + architecture.recurrent_elements * STATE_BYTES
+    elements = sum(group.layers * group.elements_per_token for group in architecture.kv_layers)
+    return round(tokens * elements * element_bytes) + architecture.recurrent_elements * STATE_BYTES
 
 
 def checkpoint_bytes(architecture: Architecture, tokens: int) -> int:
     """The bytes of the recurrent states of a text that are kept, in main memory, to go back to."""
     state_bytes = architecture.recurrent_elements * STATE_BYTES // 2
     return min(tokens // CHECKPOINT_TOKENS * state_bytes, MAX_CHECKPOINT_BYTES)
-
-
-def kv_bytes_per_token(architecture: Architecture) -> int:
-    """The bytes of one more token in layers with full attention."""
-    full = [group for group in architecture.kv_layers if not group.sliding_window]
-    return sum(group.layers * group.elements_per_token for group in full) * BF16_BYTES
 
 
 def int8_kv_element_bytes(architecture: Architecture) -> float:
@@ -250,22 +236,13 @@ class MemoryPlan:
 
 
 def plan_memory(
-    target: QuantizedModel,
-    drafter: QuantizedModel | None,
-    tokens: int,
-    *,
-    kind: DeviceKind = CUDA,
-    uses_sliding_windows: bool = True,
+    target: QuantizedModel, drafter: QuantizedModel | None, tokens: int, *, kind: DeviceKind = CUDA
 ) -> MemoryPlan:
     def kv_bytes(model: QuantizedModel, element_bytes: float) -> int:
         has_arena = has_kv_arena(model.architecture, kind=kind)
         checkpoints = checkpoint_bytes(model.architecture, tokens) if kind.shares_main_memory else 0
-        return checkpoints + kv_cache_bytes(
-            model.architecture,
-            arena_rows(tokens) + SPARE_ROWS if has_arena else tokens,
-            uses_sliding_windows=uses_sliding_windows and not has_arena,
-            element_bytes=element_bytes,
-        )
+        rows = arena_rows(tokens) + SPARE_ROWS if has_arena else tokens
+        return checkpoints + kv_cache_bytes(model.architecture, rows, element_bytes=element_bytes)
 
     kv_cache = kv_bytes(target, target.kv_element_bytes)
     if drafter is not None:

@@ -89,10 +89,10 @@ class ModelPair:
 
     @cached_property
     def memory_plan(self) -> MemoryPlan:
-        """The bytes with a full context. All KV rows are stored, so that draft tokens can be rolled back."""
+        """The bytes with a full context."""
         target = QuantizedModel(self.entry.architecture, self.quant_format)
         rows = self.context_tokens + (0 if self.has_graphs else SCRATCH_ROWS)
-        return plan_memory(target, self.drafter.model, rows, kind=self.device.kind, uses_sliding_windows=False)
+        return plan_memory(target, self.drafter.model, rows, kind=self.device.kind)
 
     @property
     def has_graphs(self) -> bool:
@@ -163,19 +163,17 @@ class ModelPair:
 
 
 def recommend(
-    device: Device,
-    requirements: PairRequirements | None = None,
-    cpu_features: Sequence[str] = (),
-    bytes_per_second: float | None = None,
+    device: Device, requirements: PairRequirements | None = None, machine: Machine | None = None
 ) -> list[ModelPair]:
     """The best pair of every model that fits, best first; empty when only the embedded models fit.
 
-    `bytes_per_second` is the bandwidth of main memory; None assumes a slow one on a CPU.
+    The machine of the device tells the features and the bandwidth of a CPU; one of unknown bandwidth is slow.
     """
-    requirements = requirements or PairRequirements()
-    bandwidth = gpu_bandwidth(device) if device.is_gpu else Bandwidth(bytes_per_second or DEFAULT_BYTES_PER_SECOND)
+    requirements, features = requirements or PairRequirements(), machine.cpu_features if machine else ()
+    main_memory = (machine and machine.bytes_per_second) or DEFAULT_BYTES_PER_SECOND
+    bandwidth = gpu_bandwidth(device) if device.is_gpu else Bandwidth(main_memory)
     recommended = [entry for entry in catalog().values() if not entry.not_recommended]
-    by_entry = (list(_fitting_pairs(entry, device, requirements, cpu_features, bandwidth)) for entry in recommended)
+    by_entry = (list(_fitting_pairs(entry, device, requirements, features, bandwidth)) for entry in recommended)
     return sorted((_best(pairs) for pairs in by_entry if pairs), key=lambda pair: -pair.score)
 
 
@@ -185,12 +183,6 @@ def _best(pairs: Sequence[ModelPair]) -> ModelPair:
     return max(
         (each for each in pairs if (each.token_seconds or 0) <= FASTEST_SHARE * fastest), key=lambda pair: pair.score
     )
-
-
-def recommend_for_device(device: Device, requirements: PairRequirements, machine: Machine | None) -> list[ModelPair]:
-    """The pairs that fit, the best first."""
-    features, bandwidth = (machine.cpu_features, machine.bytes_per_second) if machine else ((), None)
-    return recommend(device, requirements, features, bandwidth)
 
 
 def fitting_gpu_sizes(entry: CatalogEntry, purpose: str = "chat") -> tuple[int, ...]:

@@ -30,14 +30,13 @@ from specchat.drafters.heads.selftest import load_selected_head
 from specchat.drafters.registry import (
     BuiltDrafters,
     DraftingResources,
-    TokenizerPair,
     build_auto_candidates,
     build_drafters,
     runnable_variants,
 )
 from specchat.drafters.suffix_decoding import PastTextIndex
 from specchat.engine.drafter import Drafter
-from specchat.engine.model import Model, StatefulModel, self_drafting
+from specchat.engine.model import Model, StatefulModel
 from specchat.engine.prefix_cache import PrefixCache
 from specchat.errors import ModelError
 from specchat.forward.linear.quant_linear import BLOCKS_OF_8_BITS
@@ -46,8 +45,8 @@ from specchat.loading.engine_memory import compute_features
 from specchat.loading.load_plan import HeadPlan, LoadPlan, ModelPlan, plan_load, reference_corpus_path
 from specchat.paths import kv_folder
 from specchat.permanent_objects import collect_all
-from specchat.profile import BUILTIN_BACKEND, Models, Profile
-from specchat.profile.keys import AUTO, EXIT_OFF
+from specchat.plugins.own_plugins import OTHER_TOKENS_VARIANT, missing_variant
+from specchat.profile import BUILTIN_BACKEND, Profile, all_drafters
 from specchat.profile.shipped_drafters import with_shipped_drafters
 from specchat.text.thinking import import_parser
 from specchat.text.tokenizer import Tokenizer
@@ -161,9 +160,8 @@ def load_engine(
         _load_and_report("target", plan.target, progress, reporting),
         past_texts=_past_text_index(tokenizer, past_texts) if past_texts is not None else None,
         tokenizer=tokenizer,
+        target_folder=_folder(plan.target),
     )
-    exit_layer = _exit_layer(profile.models, plan, resources.target)
-    resources = replace(resources, early_exit_layer=exit_layer)
     if plan.draft is not None and not (cancelled and cancelled.is_set()):
         resources = _load_draft(resources, plan.draft, tokenizer, progress, reporting)
     for head in plan.heads if not (cancelled and cancelled.is_set()) else ():
@@ -178,7 +176,7 @@ def load_engine(
     learned = learned_file(_cost_identity(profile, plan, resources))
     costs, state = learned.load()
     corpus = _read_corpus(plan.reference_corpus)
-    notices = (*_notices(plan, tokenizer), *filter(None, [learned.fault]))
+    notices = (*_notices(plan, resources), *filter(None, [learned.fault]))
     kv_files = _kv_files(profile, plan, resources.target)
     models = LoadedModels(resources.target, tokenizer, profile, costs, state, corpus, notices, learned)
     texts = PrefixCache(partial(_open_text, models, resources), kv_files, int(profile.limits.kv_disk * GIB))
@@ -202,43 +200,27 @@ def _build_drafters(resources: DraftingResources, *, recalls: bool) -> BuiltDraf
     return build_drafters(resources)
 
 
-def _exit_layer(models: Models, plan: LoadPlan, target: Model) -> int:
-    """After how many layers of the target drafting ends; 0 without early exit. ModelError when it cannot end there."""
-    layer = plan.early_exit_layer
-    if layer == 0:
-        return 0
-    if self_drafting(target) is None:
-        if models.early_exit == AUTO:
-            return 0
-        raise ModelError(
-            f"models.early_exit: {models.target} is computed by transformers or has recurrent layers, and only models "
-            f'in our own passes without them can exit early; use "{EXIT_OFF}"'
-        )
-    if layer >= (count := target.layer_count):
-        raise ModelError(f"models.early_exit is {layer}, and {models.target} has {count} layers; use fewer")
-    return layer
-
-
 def _capture_graphs(resources: DraftingResources, progress: Progress) -> None:
     """Capture the CUDA graphs of all models, so that no turn has to; nothing on a CPU."""
     for role, model in (("target", resources.target), ("draft", resources.draft_model)):
         if model is not None:
-            exit_layer = resources.early_exit_layer if role == "target" else 0
             model.capture_graphs(
-                lambda done, total, role=role: progress(LoadingEvent(role, done, total, "capturing CUDA graphs")),
-                exit_layer,
+                lambda done, total, role=role: progress(LoadingEvent(role, done, total, "capturing CUDA graphs"))
             )
     for head in resources.heads.values():
         head.capture_graphs(resources.target)
 
 
-def _notices(plan: LoadPlan, tokenizer: Tokenizer) -> tuple[str, ...]:
+def _notices(plan: LoadPlan, resources: DraftingResources) -> tuple[str, ...]:
     """What the user should know about the loaded models."""
-    if not tokenizer.chat.template.is_plain:
-        return plan.notices
-    name = plan.target.source
-    base_model = f"{name} has no chat template, so it continues the question as plain text; an instruct model answers"
-    return *plan.notices, base_model
+    notices = list(plan.notices)
+    if plan.draft is not None and resources.draft_model is None and resources.draft_tokenizer is not None:
+        other_tokens = f"draft {plan.draft.source} is left out: its tokens are not those of the target"
+        notices.append(f"{other_tokens}; {missing_variant(OTHER_TOKENS_VARIANT)}")
+    if resources.tokenizer is not None and resources.tokenizer.chat.template.is_plain:
+        continues = "so it continues the question as plain text; an instruct model answers"
+        notices.append(f"{plan.target.source} has no chat template, {continues}")
+    return tuple(notices)
 
 
 def _fetch(reporting: Reporting, source: str, role: str) -> Path:
@@ -269,13 +251,15 @@ def _thread_watchdog(target: Model) -> ThreadWatchdog:
 def _load_draft(
     resources: DraftingResources, plan: ModelPlan, tokenizer: Tokenizer, progress: Progress, reporting: Reporting
 ) -> DraftingResources:
-    """Load the draft model. If its tokens are not those of the target, its drafts are encoded again."""
-    draft_tokenizer, tokenizers = Tokenizer(_folder(plan)), None
+    """Load the draft model; one whose tokens are not those of the target only where a plugin can use it."""
+    draft_tokenizer = Tokenizer(_folder(plan))
     try:
         check_same_tokens(tokenizer, draft_tokenizer)
     except ModelError:
-        tokenizers = TokenizerPair(draft_tokenizer, tokenizer)
-    return replace(resources, draft_model=_load_and_report("draft", plan, progress, reporting), tokenizers=tokenizers)
+        resources = replace(resources, draft_tokenizer=draft_tokenizer)
+        if OTHER_TOKENS_VARIANT not in all_drafters():
+            return resources
+    return replace(resources, draft_model=_load_and_report("draft", plan, progress, reporting))
 
 
 def _load_head(plan: HeadPlan, target_plan: ModelPlan, target: Model, progress: Progress) -> dict[str, DraftHead]:

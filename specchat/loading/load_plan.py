@@ -6,7 +6,6 @@ Imports no torch.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from specchat.hub.recommend import FITS, TIGHT, TOO_LARGE, fit_label, format_gib
 from specchat.hub.safetensors_headers import read_architecture
 from specchat.loading.drafter_fit import drafters_that_fit, embedded_draft_mismatch, head_mismatch
 from specchat.profile import BUILTIN_BACKEND, Models, Profile
-from specchat.profile.keys import AUTO, EXIT_OFF
+from specchat.profile.keys import AUTO
 from specchat.profile.shipped_drafters import with_shipped_drafters
 from specchat.weights.gguf.gguf_file import read_gguf, shard_paths
 from specchat.weights.gguf.gguf_sources import local_gguf
@@ -152,7 +151,6 @@ class LoadPlan:
     draft: ModelPlan | None
     heads: tuple[HeadPlan, ...]
     reference_corpus: Path | None
-    early_exit_layer: int  # of the target; 0: no early exit
     context_tokens: int
     left_out: tuple[LeftOutDrafter, ...] = ()
 
@@ -182,7 +180,7 @@ class LoadPlan:
         has_int8_kv = self.target.options.kv_cache == INT8_KV
         quantized = QuantizedModel(target, self.target.memory_format, embeddings_on_cpu=on_cpu, has_int8_kv=has_int8_kv)
         tokens = min(self.context_tokens, target.max_position_embeddings or self.context_tokens)
-        memory = plan_memory(quantized, draft, tokens, kind=kind, uses_sliding_windows=False)
+        memory = plan_memory(quantized, draft, tokens, kind=kind)
         return replace(memory, drafter_bytes=memory.drafter_bytes + sum(head.stored_bytes for head in self.heads))
 
     def fit(self, machine: Machine) -> MemoryFit | None:
@@ -218,7 +216,6 @@ def plan_load(profile: Profile, features: ComputeFeatures, fetch: Fetch | None =
         draft if isinstance(draft, ModelPlan) else None,
         tuple(each for each in heads if isinstance(each, HeadPlan)),
         reference_corpus_path(profile),
-        _early_exit_layer(models, folder),
         profile.limits.context,
         left_out,
     )
@@ -242,7 +239,7 @@ def check_named_drafters(profile: Profile, *, names_draft: bool, names_heads: bo
 def _plan_draft(
     profile: Profile, target: Path | None, features: ComputeFeatures, find: Callable[[str, str], Path | None]
 ) -> ModelPlan | LeftOutDrafter | None:
-    """The draft model. One that the user chose may have other tokens, which are encoded again, not the embedded one."""
+    """The draft model. One that the user chose may have other tokens, for a plugin, not the embedded one."""
     source = profile.models.draft
     if not source:
         return None
@@ -310,16 +307,6 @@ def _head_sources(models: Models) -> Iterator[str]:
             yield source
         elif models.target == "embedded":
             yield from EMBEDDED_HEADS
-
-
-def _early_exit_layer(models: Models, folder: Path | None) -> int:
-    """After how many layers of the target drafting ends: 0 for no early exit."""
-    if models.early_exit != AUTO:
-        return 0 if models.early_exit == EXIT_OFF else int(models.early_exit)
-    if folder is None:
-        return 0
-    config = json.loads((folder / "config.json").read_text())
-    return int((config.get("early_exit_layers") or [0])[0])
 
 
 def _location(source: str, path: Path | None) -> str:

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 
 from specchat.errors import UsageError
 
+OTHER_TOKENS_VARIANT = "retokenized"  # drafts by a draft model that has other tokens than the target
 PLUGIN_BY_VARIANT: Mapping[str, str] = dict.fromkeys(
-    ("recycling", "lookahead", "eagle", "medusa", "hydra", "peagle", "dflash2", "dspark"), "heads"
+    ("recycling", "lookahead", "exit", OTHER_TOKENS_VARIANT, "eagle", "medusa", "hydra", "peagle", "dflash2", "dspark"),
+    "heads",
 )
 OWN_PLUGINS: Mapping[str, str] = {  # by command
     **{name: name for name in ("train", "fleet", "bench", "mcp", "web", "serve")},

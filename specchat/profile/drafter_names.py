@@ -39,10 +39,6 @@ DRAFTERS: Mapping[str, DrafterInfo] = {
         "a small draft model", "a draft model; name one with --draft or under models.draft",
         builder="specchat.drafters.draft_model:build",
     ),
-    "exit": DrafterInfo(
-        "the first layers of the model itself (early exit)", "a target that was trained to exit early",
-        builder="specchat.drafters.early_exit:build",
-    ),
     "eagle3": DrafterInfo(
         "a head that reads the hidden states of three layers", "an EAGLE-3 head trained for this target",
         builder="specchat.drafters.eagle.eagle_drafter:build_eagle3",

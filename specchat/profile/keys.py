@@ -30,8 +30,6 @@ DEVICES = ("auto", *KINDS)
 WEIGHT_CHOICES = ("auto", *WEIGHT_FORMATS)
 EMBEDDING_DEVICES = ("auto", "device", "cpu")
 AUTO, EMBEDDED, STARTER = "auto", "embedded", "starter"
-EXIT_OFF = "off"
-EXIT_MODES = (AUTO, EXIT_OFF)
 BUILTIN_BACKEND = "builtin"
 SERVER_BACKENDS = ("vllm", "sglang", "openai")  # of the plugin specchat-fleet, known without it
 BACKENDS = (BUILTIN_BACKEND, *SERVER_BACKENDS)
@@ -72,7 +70,7 @@ class Models:
     draft: str = key(
         AUTO,
         'The draft model: a folder, a GGUF file or a hub id; "auto": the one that specchat has for the target, if any; '
-        '"" for none. One with the tokens of another target is encoded again.',
+        '"" for none. One with other tokens than the target needs a plugin (docs/models.md).',
     )
     heads: tuple[str, ...] = key(
         (AUTO,),
@@ -115,11 +113,6 @@ class Models:
         "memory of bfloat16, a quarter of that of float32, and another text. On a CPU, for models in our own passes.",
         choices=KV_CACHE_FORMATS,
     )  # fmt: skip
-    early_exit: str = key(
-        AUTO,
-        'How many first layers of the target draft (early exit, LayerSkip): "8"; "auto": the number in its config.json '
-        '(none: off); or "off". Only for models in our own passes, and of use where the target was trained for it.',
-    )
     backend: str = key(
         BUILTIN_BACKEND,
         'What computes the forward passes of the target: "builtin" is specchat itself; the name of a backend of a '
@@ -138,10 +131,6 @@ class Models:
             )
             raise InvalidValueError(message, ("models", "target"))
         check_values(self, "models")
-        if self.early_exit not in EXIT_MODES and not self.early_exit.isdecimal():
-            modes = ", ".join(EXIT_MODES)
-            message = f"models.early_exit must be {modes} or a number of layers in quotes, not {self.early_exit!r}"
-            raise InvalidValueError(message, ("models", "early_exit"))
         if self.url and not self.url.startswith(("http://", "https://")):
             message = f"models.url must begin with http:// or https://, not {self.url!r}"
             raise InvalidValueError(message, ("models", "url"))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from specchat.errors import ProfileError
+from specchat.paths import read_json_object, write_atomically
 from specchat.profile.profile_files import read_settings_file
 from specchat.profile.validation import SettingsSource
 
@@ -103,19 +104,12 @@ class TrustStore:
 
     def _read(self) -> dict[str, dict[str, Any]]:
         """The stored decisions; none when the file is broken."""
-        try:
-            content = json.loads(self.path.read_bytes())
-        except (OSError, ValueError, RecursionError):
-            return {}
-        entries = cast("dict[str, Any]", content) if isinstance(content, dict) else {}
+        entries = read_json_object(self.path)
         return {path: cast("dict[str, Any]", entry) for path, entry in entries.items() if isinstance(entry, dict)}
 
     def _write(self, entries: dict[str, dict[str, Any]]) -> None:
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}")
-            temporary.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
-            temporary.chmod(0o600)
-            temporary.replace(self.path)
+            write_atomically(self.path, json.dumps(entries, indent=1) + "\n", mode=0o600)
         except OSError as error:
             raise ProfileError(f"{self.path}: cannot be written: {error.strerror}") from error

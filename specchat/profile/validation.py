@@ -77,11 +77,13 @@ def location_field(key_name: str) -> str:
     return field(default="", compare=False, repr=False, metadata={LOCATION_OF: key_name})
 
 
-def key_info(kind: type) -> dict[str, KeyInfo]:
+@cache
+def key_info(kind: type) -> Mapping[str, KeyInfo]:
     return {each.name: each.metadata.get("info", KeyInfo("")) for each in _key_fields(kind)}
 
 
-def _key_fields(kind: type) -> list[Field[Any]]:
+@cache
+def _key_fields(kind: type) -> Sequence[Field[Any]]:
     return [each for each in fields(kind) if LOCATION_OF not in each.metadata]
 
 

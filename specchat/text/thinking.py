@@ -53,6 +53,14 @@ class ThinkingFormat:
         """An answer with its thought, as a model of this family writes it."""
         return f"{self.skipped.removesuffix(self.forced_closing)}{thought}{self.forced_closing}{answer}"
 
+    def without_thought(self, prompt: str, *, is_call: bool) -> str:
+        """What follows a prompt that lets the answer, or a call, begin without a thought."""
+        if self.is_skipped(prompt):
+            return ""
+        text_opening = "" if self.closing in self.skipped else self.skipped  # which some families mark, and no call has
+        end = self.forced_closing if self.is_open(prompt) else self.skipped
+        return end.removesuffix(text_opening) if is_call else end
+
     def is_skipped(self, prompt: str) -> bool:
         """Whether a prompt ends after the thought, usually an empty one, so that the answer follows."""
         end = prompt.rstrip()

@@ -116,15 +116,11 @@ class ThinkingBudget:
 
 
 def make_thinking_budget(
-    tokenizer: Tokenizer, max_tokens: int, vocab_size: int, *, is_open: bool, text_follows: bool = True
+    tokenizer: Tokenizer, max_tokens: int, vocab_size: int, *, is_open: bool
 ) -> ThinkingBudget | None:
-    """The limit for a thought of this model; None for a model that does not think.
-
-    With `text_follows` false, the thought is closed and the text is not begun, which some families mark.
-    """
+    """The limit for a thought of this model; None for a model that does not think."""
     if (thinking := tokenizer.chat.thinking) is None:
         return None
-    before, marker, beginning = thinking.forced_closing.partition(thinking.closing)
-    closing_tokens = tuple(tokenizer.encode_continuation(before + marker + (beginning if text_follows else "")))
+    closing_tokens = tuple(tokenizer.encode_continuation(thinking.forced_closing))
     markers = ThinkingMarkers(thinking.opening.encode(), thinking.closing.encode(), closing_tokens)
     return ThinkingBudget(markers, max_tokens, tokenizer.bytes_with_markers, vocab_size, is_open=is_open)

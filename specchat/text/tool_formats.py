@@ -27,7 +27,7 @@ ArgumentReader = Callable[[str, Mapping[str, Any]], str]
 class ToolFormat:
     """How a family writes calls.
 
-    `opening`, `between` and `after` are what a forced call consists of. `lead_in` stands between a thought and a call.
+    `opening`, `between` and `after` are what a forced call consists of.
     In an answer, a match of `begin` begins a call, `header` is what follows it up to the arguments, and `closing` ends
     it; without one, it ends with its JSON value. `next_call` begins a further call right after one, and `last` follows
     the last one. `read_arguments` makes JSON of arguments that are written in another way, by their schema.
@@ -46,7 +46,6 @@ class ToolFormat:
     last: str = ""
     read_arguments: ArgumentReader | None = None
     tokens: tuple[str, ...] = ()
-    lead_in: str = "\n\n"
     id_length: int = 0
 
     @property
@@ -103,13 +102,13 @@ _MISTRAL = ToolFormat(
     signature=r"\[TOOL_CALLS\]\s*\[",
     opening='[TOOL_CALLS] [{"name": "', between='", "arguments": ', after="}]",
     begin=r"\s*\[TOOL_CALLS\]\s*\[\s*(?=\{)", next_call=r"\s*,\s*(?=\{)", last=r"\s*\]",
-    tokens=("[TOOL_CALLS]",), lead_in="", id_length=9,
+    tokens=("[TOOL_CALLS]",), id_length=9,
 )  # fmt: skip
 _GEMMA = ToolFormat(
     signature=r"<\|tool_call>",
     opening='<|tool_call>{"name": "', between='", "arguments": ', after="}<tool_call|>",
     begin=r"\s*<\|tool_call>", header=rf"\s*call:{NAME}\s*(?=\{{)", closing="<tool_call|>", is_object=False,
-    read_arguments=_read_lax_json('<|"|>'), tokens=("<|tool_call>", "<tool_call|>", '<|"|>'), lead_in="",
+    read_arguments=_read_lax_json('<|"|>'), tokens=("<|tool_call>", "<tool_call|>", '<|"|>'),
 )  # fmt: skip
 _DEEPSEEK = ToolFormat(
     signature=r"<｜tool▁call▁begin｜>\w+<｜tool▁sep｜>\{",
@@ -159,7 +158,7 @@ FORMATS: Mapping[str, ToolFormat] = {
             r"(?:(?:<\|start\|>assistant)?<\|channel\|>\w+\s+|<\|start\|>assistant\s+|\A\s*)to=functions\."
         ),
         header=rf"{NAME}\s*(?:<\|channel\|>\w+)?\s*(?:<\|constrain\|>)?\w*\s*<\|message\|>\s*(?=\S)",
-        closing="<|call|>", is_object=False, lead_in="<|start|>assistant",
+        closing="<|call|>", is_object=False,
         tokens=("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|call|>"),
     ),
     "deepseek": _DEEPSEEK,  # V3.1

@@ -3,8 +3,8 @@
 A forced call is the whole answer. In an answer that may call tools, the grammar begins behind the marker of a call.
 
 A grammar alone lets a model write a string or a list until the answer is at its limit, and a call that is cut is
-invalid. So from some token on, what closes the call is allowed alone, wherever the grammar allows it. A model that
-thinks may think first. All of it depends on the tokens before, so the argument of `engine/accept.py` holds.
+invalid. So from some token on, what closes the call is allowed alone, wherever the grammar allows it. All of it depends
+on the tokens before, so the argument of `engine/accept.py` holds.
 """
 
 from __future__ import annotations
@@ -93,10 +93,7 @@ def _call_lark(tokenizer: Tokenizer, schemas: Mapping[str, Mapping[str, Any]], *
         f"{_literal(tokenizer, form.after)}\narguments_{number}: %json {json.dumps(_closed(schema))}"
         for number, (name, schema) in enumerate(schemas.items())
     ]
-    starts = [f"call_{number}" for number in range(len(calls))]
-    if form.lead_in and tokenizer.chat.thinking and not is_begun:
-        starts += [f"{_literal(tokenizer, form.lead_in)} {start}" for start in starts]
-    return "\n".join([f"start: {' | '.join(starts)}", *calls])
+    return "\n".join([f"start: {' | '.join(f'call_{number}' for number in range(len(calls)))}", *calls])
 
 
 def _literal(tokenizer: Tokenizer, text: str) -> str:
@@ -217,65 +214,6 @@ def _closing_masks(tokenizer: Tokenizer, vocab_size: int) -> list[Tensor]:
         return torch.tensor([bool(is_meant(piece)) for piece in pieces])
 
     return [mask(QUOTE.match), mask(BRACKETS.fullmatch), mask(COMMA.match), mask(NO_OPENING.fullmatch)]
-
-
-class ThoughtThenAnswer:
-    """A thought with its limit, and behind it an answer under a grammar. Without a thought, the answer alone."""
-
-    def __init__(
-        self, thought: ThinkingBudget, opening: Sequence[int], answer: Grammar, stop_token_ids: frozenset[int]
-    ) -> None:
-        self._thought, self._opening, self._answer = thought, tuple(opening), answer
-        self._stops = list(stop_token_ids)
-        self._readers: list[ThinkingBudget | Grammar] = []  # which of them consumed each token
-
-    def allowed_mask(self) -> Tensor:
-        """In a thought any token but one that ends the answer; before it also the opening marker. bool [V]"""
-        if self._is_answer:
-            return self._answer.allowed_mask()
-        if self._thought.phase is Phase.START:
-            mask = torch.zeros_like(self._thought.allowed_mask()) if self._readers else self._answer.allowed_mask()
-            mask = mask.clone()
-            mask[self._opening[len(self._readers)]] = True
-            return mask
-        mask = self._thought.allowed_mask().clone()
-        mask[self._stops] = False
-        return mask
-
-    def advance(self, token: int) -> bool:
-        if not self._is_answer and self._may_think(token):
-            self._readers.append(self._thought)
-            return self._thought.advance(token) or self._undo()
-        if self._is_answer or not self._readers:
-            self._readers.append(self._answer)
-            return self._answer.advance(token) or self._undo()
-        return False
-
-    def rollback(self, count: int) -> None:
-        for _ in range(count):
-            self._readers.pop().rollback(1)
-
-    def forced_tokens(self) -> list[int]:
-        if self._is_answer:
-            return self._answer.forced_tokens()
-        return self._thought.forced_tokens()
-
-    def is_free(self, draft_tokens: Sequence[int]) -> bool:
-        """Never: a stop token would end the answer without its call."""
-        return False
-
-    @property
-    def _is_answer(self) -> bool:
-        return self._thought.phase is Phase.ANSWER or self._readers[-1:] == [self._answer]
-
-    def _may_think(self, token: int) -> bool:
-        if self._thought.phase is Phase.START:
-            return token == self._opening[len(self._readers)]
-        return token not in self._stops
-
-    def _undo(self) -> bool:
-        self._readers.pop()
-        return False
 
 
 @dataclass(frozen=True)

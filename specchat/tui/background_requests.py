@@ -30,7 +30,6 @@ class BackgroundRequests(JobThread):
         self._worker_messages = worker_messages
         self._connection: HostConnection | None = None
         self._next_poll: Timer | None = None
-        self._latest_session = ""
 
     def poll_engine_state(self) -> None:
         """Post the engine state, and poll it while models load."""
@@ -45,14 +44,7 @@ class BackgroundRequests(JobThread):
     def read_last_turn(
         self, session_id: str, receiver: MessagePump, on_turn: Callable[[StoredTurn | None], object]
     ) -> None:
-        """Read the last turn of a session; a later call for another session supersedes this one."""
-
-        def read() -> None:
-            if session_id == self._latest_session:
-                _call_later(receiver, on_turn, self._last_turn(session_id))
-
-        self._latest_session = session_id
-        self.submit(read)
+        self.submit(lambda: _call_later(receiver, on_turn, self._last_turn(session_id)))
 
     def _ignore(self, error: Exception) -> None:
         """A list that cannot be read is worth no complaint."""

@@ -135,7 +135,6 @@ class ConversationLayout(Screen[None]):
             self.transcript.leave_end()
         view.scroll_relative(y=direction * view.scrollable_content_region.height, animate=False, immediate=True)
 
-    @on(Transcript.OlderRequested)
     def action_show_older(self) -> None:
         self.call_later(self.transcript.show_older)
 

@@ -32,7 +32,6 @@ from specchat.tui.transcript_view import Transcript
 from specchat.tui.turn_widget import QuestionRef, TurnView, answer_footer
 from specchat.tui.worker_messages import (
     AnswerEnded,
-    ConversationMessage,
     ConversationNamed,
     ConversationOpened,
     EditFinished,
@@ -93,10 +92,7 @@ class ConversationPresenter:
     async def tick(self, messages: list[WorkerMessage]) -> None:
         now = monotonic()
         for message in messages:
-            if isinstance(message, InputRequest | EditProgress | EditFinished):
-                self._on_edit_message(message)
-            else:
-                await self._on_message(message, now)
+            await self._on_message(message, now)
         if (
             self.turn
             and self._draw_throttle.may_draw(now, thread_time())
@@ -115,14 +111,10 @@ class ConversationPresenter:
     def update_status_bar(self) -> None:
         self._screen.query_one(StatusBar).stats = self.live_stats.snapshot(monotonic())
 
-    async def _on_message(self, message: ConversationMessage, now: float) -> None:
+    async def _on_message(self, message: WorkerMessage, now: float) -> None:
         match message:
             case TextDelta() | ThinkingDelta():
                 self._on_text(message, now)
-            case ConversationOpened():
-                await self._on_opened(message)
-            case ConversationNamed() | VersionsChanged():
-                self._on_detail(message)
             case Asked():
                 await self._on_asked(message)
             case AnswerEnded(is_stored=is_stored):
@@ -131,13 +123,31 @@ class ConversationPresenter:
                 await self._on_agent_event(message)
             case EngineState():
                 self._on_engine_state(message, now)
-            case TranscriptNote() | RejectedEdit():
-                await self._add_note(message)
+            case ConversationOpened() | ConversationNamed() | VersionsChanged() | TranscriptNote() | RejectedEdit():
+                await self._on_conversation_message(message)
+            case InputRequest() | EditProgress() | EditFinished():
+                self._on_edit_message(message)
             case EngineLost() | QuitRequested():
                 self.live_stats.set_idle()
                 self._screen.post_message(ForScreen(message))
             case _:
                 self._on_event(message, now)
+
+    async def _on_conversation_message(
+        self, message: ConversationOpened | ConversationNamed | VersionsChanged | TranscriptNote | RejectedEdit
+    ) -> None:
+        match message:
+            case ConversationOpened():
+                await self._on_opened(message)
+            case ConversationNamed(name=name):
+                self._show_title(name)
+            case VersionsChanged(versions=versions):
+                self._transcript.show_versions(versions)
+            case TranscriptNote(text=text, is_error=is_error):
+                await self._transcript.add_note(text, is_error=is_error)
+                self._screen.post_message(ReadyForInput())
+            case RejectedEdit(diff=diff):
+                await self._transcript.add_diff(diff)
 
     async def _on_agent_event(self, event: AgentEvent) -> None:
         match event:
@@ -149,19 +159,6 @@ class ConversationPresenter:
                 await self._transcript.add_note(f"the work ended early: {reason}")
             case _:
                 pass
-
-    async def _add_note(self, note: TranscriptNote | RejectedEdit) -> None:
-        if isinstance(note, RejectedEdit):
-            await self._transcript.add_diff(note.diff)
-            return
-        await self._transcript.add_note(note.text, is_error=note.is_error)
-        self._screen.post_message(ReadyForInput())
-
-    def _on_detail(self, message: ConversationNamed | VersionsChanged) -> None:
-        if isinstance(message, ConversationNamed):
-            self._show_title(message.name)
-        else:
-            self._transcript.show_versions(message.versions)
 
     def _on_edit_message(self, message: EditMessage) -> None:
         match message:

@@ -91,15 +91,9 @@ class StatsSnapshot:
 
 
 @dataclass(frozen=True)
-class _Step:
-    drafted: int
-    acceptance: Acceptance
-    accepted_by_drafter: Counter[str]
-    tokens: int
-    at: float  # when it arrived
-    seconds: float
-    plain_seconds: float  # of plain decoding for the same tokens; 0: unknown
-    plain_error_seconds: float  # half of its 95 % interval
+class _Arrived:
+    step: StepDone
+    at: float
 
 
 @dataclass
@@ -109,7 +103,7 @@ class LiveStats:
     phase: Phase = Phase.IDLE
     progress: Progress = Progress()
     routed: Routed | None = None
-    steps: deque[_Step] = field(default_factory=lambda: deque[_Step](maxlen=WINDOW_STEPS))
+    steps: deque[_Arrived] = field(default_factory=lambda: deque[_Arrived](maxlen=WINDOW_STEPS))
     acceptance: Acceptance = Acceptance()  # of the session, without the running turn
     turn_acceptance: Acceptance = Acceptance()
     context_tokens: int | None = None
@@ -132,9 +126,9 @@ class LiveStats:
     def add_stored_totals(self, totals: Mapping[str, Any]) -> None:
         stored = totals_from_json(dict(totals))
         self.acceptance += stored.acceptance
-        self._add_totals(stored)
+        self._set_context(stored)
 
-    def _add_totals(self, totals: Totals) -> None:
+    def _set_context(self, totals: Totals) -> None:
         if totals.prompt_tokens:
             self.context_tokens = totals.prompt_tokens + totals.completion_tokens
 
@@ -196,24 +190,15 @@ class LiveStats:
     def _on_step(self, step: StepDone, now: float) -> None:
         if self.phase is not Phase.DECODE:
             self._start_decode(now)
-        accepted = Counter(token.source for token in step.committed_tokens if token.source != TARGET)
-        seconds = step.draft_seconds + step.verify_seconds
-        tokens = len(step.committed_tokens)
-        error_seconds = step.plain_error * step.plain_seconds
-        self.steps.append(
-            _Step(
-                len(step.draft_tokens), step.acceptance, accepted, tokens, now, seconds, step.plain_seconds,
-                error_seconds,
-            )
-        )  # fmt: skip
+        self.steps.append(_Arrived(step, now))
         self.turn_acceptance += step.acceptance
-        self.context_tokens = (self.context_tokens or 0) + len(step.committed_tokens)
+        self.context_tokens = (self.context_tokens or 0) + step.tokens
 
     def _on_finished(self, finished: Finished) -> None:
         totals = finished.totals
         self._end_turn(totals.acceptance)
         self.last_totals = totals if totals.completion_tokens else None
-        self._add_totals(totals)
+        self._set_context(totals)
         if totals.repeated_tokens:
             self.steps.clear()  # they show the loop
 
@@ -222,12 +207,11 @@ class LiveStats:
         self.set_idle()
 
     def _with_steps(self, stats: StatsSnapshot, now: float) -> StatsSnapshot:
-        steps = list(self.steps)
-        drafted, recent = sum(step.drafted for step in steps), _recent_steps(steps, now)
-        speedup = _estimated_speedup(recent)
+        steps, recent = [each.step for each in self.steps], _recent_steps(list(self.steps), now)
+        speedup = _estimated_speedup([each.step for each in recent])
         return replace(
             stats,
-            draft_tokens=steps[-1].drafted,
+            draft_tokens=len(steps[-1].draft_tokens),
             acceptance=_acceptance_shares(steps),
             acceptance_rate=sum((step.acceptance for step in steps), Acceptance()).rate,
             tokens_per_step=sum(step.tokens for step in steps) / len(steps),
@@ -235,13 +219,14 @@ class LiveStats:
             speedup=speedup,
             is_speedup_estimated=speedup is not None,
             tokens_by_step=tuple(step.tokens for step in steps[-SPARKLINE_STEPS:]),
-            is_speculation_paused=not drafted and len(steps) == WINDOW_STEPS,
+            is_speculation_paused=not any(step.draft_tokens for step in steps) and len(steps) == WINDOW_STEPS,
         )
 
     def _with_route(self, stats: StatsSnapshot, routed: Routed) -> StatsSnapshot:
         if self._is_from_server:
             return replace(stats, variant=SERVER_VARIANT, reason=routed.reason)
-        accepted = sum((step.accepted_by_drafter for step in self.steps), Counter[str]())
+        tokens = (token for each in self.steps for token in each.step.committed_tokens)
+        accepted = Counter(token.source for token in tokens if token.source != TARGET)
         is_chosen = routed.reason != "pinned"
         drafter = max(accepted, key=lambda source: accepted[source], default="") if is_chosen else ""
         if is_chosen and not drafter and routed.variant != "auto":
@@ -269,26 +254,29 @@ def _with_totals(stats: StatsSnapshot, totals: Totals) -> StatsSnapshot:
     )
 
 
-def _acceptance_shares(steps: Sequence[_Step]) -> AcceptanceShares:
+def _acceptance_shares(steps: Sequence[StepDone]) -> AcceptanceShares:
     rates = [rate for step in steps if (rate := step.acceptance.rate) is not None]
     return AcceptanceShares(sum(rates) / len(steps), sum(1 - rate for rate in rates) / len(steps))
 
 
-def _recent_steps(steps: Sequence[_Step], now: float) -> Sequence[_Step]:
+def _recent_steps(steps: Sequence[_Arrived], now: float) -> Sequence[_Arrived]:
     """Of the last seconds, or two where each takes longer."""
-    recent = [step for step in steps if now - step.at <= SPEED_SECONDS]
+    recent = [each for each in steps if now - each.at <= SPEED_SECONDS]
     return recent if len(recent) > 1 else steps[-2:]
 
 
-def _tokens_per_second(steps: Sequence[_Step], now: float) -> float | None:
+def _tokens_per_second(steps: Sequence[_Arrived], now: float) -> float | None:
     """What came after the first of the steps; None while nothing did."""
-    tokens = sum(step.tokens for step in steps if step.at > steps[0].at)
+    tokens = sum(each.step.tokens for each in steps if each.at > steps[0].at)
     return tokens / (now - steps[0].at) if tokens else None
 
 
-def _estimated_speedup(steps: Sequence[_Step]) -> Speedup | None:
+def _estimated_speedup(steps: Sequence[StepDone]) -> Speedup | None:
     """None without draft tokens, or while it is unknown, or known too badly, how long plain decoding takes."""
-    if not all(step.plain_seconds for step in steps) or not any(step.drafted for step in steps):
+    if not all(step.plain_seconds for step in steps) or not any(step.draft_tokens for step in steps):
         return None
-    plain_seconds, error_seconds = sum(step.plain_seconds for step in steps), sum(s.plain_error_seconds for s in steps)
-    return speedup_of_sums(plain_seconds, error_seconds, sum(step.seconds for step in steps))
+    plain_seconds = sum(step.plain_seconds for step in steps)
+    error_seconds = sum(step.plain_error * step.plain_seconds for step in steps)
+    return speedup_of_sums(
+        plain_seconds, error_seconds, sum(step.draft_seconds + step.verify_seconds for step in steps)
+    )

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
+from textual.content import Content
 from textual.events import MouseScrollUp
 from textual.geometry import Size
-from textual.message import Message
+from textual.style import Style
 from textual.widgets import Static
 
 from specchat.app.agent.agent_tool import ToolOutcome
@@ -78,15 +79,6 @@ class FollowingScroll(VerticalScroll, can_focus=False):
 
 
 class Transcript(FollowingScroll, can_focus=False):
-    class OlderRequested(Message):
-        """The user wants earlier turns."""
-
-    class OlderNotice(Static):
-        """Shows how many earlier turns there are; a click loads some."""
-
-        def on_click(self) -> None:
-            self.post_message(Transcript.OlderRequested())
-
     def __init__(self, glyphs: Glyphs) -> None:
         super().__init__(id="transcript")
         self._glyphs = glyphs
@@ -95,7 +87,7 @@ class Transcript(FollowingScroll, can_focus=False):
 
     def compose(self) -> ComposeResult:
         yield Static(WELCOME, id="welcome", markup=False)
-        yield self.OlderNotice("", id="older-notice", markup=False)
+        yield Static("", id="older-notice")
 
     @property
     def turns(self) -> list[TurnView]:
@@ -203,9 +195,8 @@ class Transcript(FollowingScroll, can_focus=False):
         older = self.query_one("#older-notice", Static)
         older.display = bool(self._hidden_turns)
         count = len(self._hidden_turns)
-        older.update(
-            f"{self._glyphs.ellipsis} {count:,} earlier turn{'' if count == 1 else 's'} (Ctrl+Home shows more)"
-        )
+        text = f"{self._glyphs.ellipsis} {count:,} earlier turn{'' if count == 1 else 's'} (Ctrl+Home shows more)"
+        older.update(Content.styled(text, Style.from_meta({"@click": "screen.show_older"})))
 
 
 def _outcomes_of(turns: Sequence[StoredTurn]) -> Mapping[str, ToolOutcome]:

@@ -109,7 +109,7 @@ class QuitRequested:
 
 
 EditMessage = InputRequest | EditProgress | EditFinished
-ConversationMessage = (
+WorkerMessage = (
     Event
     | AgentEvent
     | ConversationOpened
@@ -122,8 +122,8 @@ ConversationMessage = (
     | EngineLost
     | EngineState
     | QuitRequested
+    | EditMessage
 )
-WorkerMessage = ConversationMessage | EditMessage
 
 
 @dataclass

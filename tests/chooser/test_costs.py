@@ -78,7 +78,7 @@ def test_drafts_follow_a_change_of_the_plain_pass_and_are_measured_again():
         costs.learn_pass(100, 1, 1.0)
 
     assert costs.draft_curve("draft", 100).seconds_at(4) == pytest.approx(0.5, rel=0.1)
-    assert costs.is_unconfirmed("draft", 100)
+    assert costs.draft_curve("draft", 100).is_unconfirmed
 
 
 def test_the_rows_of_a_measured_pass_are_the_latest_tokens_of_the_text(monkeypatch):

@@ -80,11 +80,11 @@ def test_stored_costs_are_confirmed_in_steps(tmp_path):
 
     assert seconds(again, 16) == seconds(costs, 16) == costs.trusted_pass_seconds(100, 16)
     assert again.trusted_pass_seconds(100, 16) == seconds(again, 1)
-    assert again.is_unconfirmed("draft", 100)
+    assert again.draft_curve("draft", 100).is_unconfirmed
     again.learn_pass(100, 1, 1.0)
     again.learn_draft("draft", 100, 4, 0.25)
     assert len(again.trusted_pass_seconds(100, 16) or ()) == 5
-    assert not again.is_unconfirmed("draft", 100)
+    assert not again.draft_curve("draft", 100).is_unconfirmed
 
 
 def test_an_unmeasured_length_is_unconfirmed_if_its_neighbour_is(tmp_path):

@@ -231,6 +231,15 @@ def test_an_option_that_is_mistyped_is_guessed(capsys, arguments, said):
     assert f"specchat: {said}('specchat " in capsys.readouterr().err
 
 
+@each_row("group", ["host", "models", "config"])
+def test_a_group_without_a_command_shows_its_help_and_nothing_else(capsys, group):
+    assert run([group], Opener()) == 2
+
+    printed = capsys.readouterr()
+    assert printed.err.startswith(f"Usage: specchat {group} ")
+    assert "can be given" not in printed.err
+
+
 @each_row("content, said", [(b"", "the prompt is empty"), (b"\0", "standard input: a binary file")])
 def test_nothing_useful_on_standard_input_is_one_line(monkeypatch, capsys, content, said):
     pipe(monkeypatch, content)

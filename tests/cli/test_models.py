@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from dataclasses import replace
 
@@ -43,6 +44,7 @@ def test_the_list_names_all_there_is_and_what_lies_here(monkeypatch):
     text = printed(monkeypatch, "list")
 
     assert all(name in text for name in catalog())
+    assert not re.search(r"96\S", text.partition("on this disk")[0])  # the last of the sizes that fit
     assert "embedded/target" in text
     assert "embedded/target" in printed(monkeypatch, "list", "--here")
     assert "Qwen" not in printed(monkeypatch, "list", "--here")
@@ -171,7 +173,7 @@ def test_two_measurements_that_differ_by_noise_give_the_same_choice(monkeypatch,
     assert [10e9, 10e9, 40e9] == [each.bytes_per_second for each in again]
     requirements = models_recommend.PairRequirements()
     best = [
-        models_recommend.recommend_for_device(each.best_device, requirements, each)[0].entry.id
+        models_recommend.recommend(each.best_device, requirements, each)[0].entry.id
         for each in (first, second, *again[:2])
     ]
     assert 1 == len(set(best))

@@ -39,6 +39,7 @@ DETECTED = {
 SMALL = torch.zeros(4, 4)
 PREFIX = "model.layers.5."
 PICKLED = replace(published("eagle3"), file="pytorch_model.bin")
+INSTALL = "is of a plugin; in a clone of specchat, 'pip install ./plugins/specchat-heads' installs it"
 UNSUPPORTED = {  # tensors, config, and a part of the message
     "dflash": ({"fc.weight": torch.zeros(4, 20), "hidden_norm.weight": SMALL}, {}, "no mask_token_id"),
     "dflash by name": ({"x": SMALL}, {"architectures": ["DFlashDraftModel"]}, "DFlash"),
@@ -49,22 +50,22 @@ UNSUPPORTED = {  # tensors, config, and a part of the message
         {"x": SMALL}, {"dflash_config": {"projector_type": "gru", "mask_token_id": 3}}, "the projector gru",
     ),
     "dflash 2": (
-        {"candidate_selector.x": SMALL}, {"dflash_config": {}}, "DFlash-2, which the plugin specchat-heads computes",
+        {"candidate_selector.x": SMALL}, {"dflash_config": {}}, f"DFlash-2 {INSTALL}",
     ),
     "dspark": (
         {"fc.weight": SMALL, "hidden_norm.weight": SMALL, "markov_head.x": SMALL}, {},
-        "DSpark, which the plugin specchat-heads computes",
+        f"DSpark {INSTALL}",
     ),
     "domino": ({"domino_gru.weight": SMALL}, {"architectures": ["DominoDraftModel"]}, "Domino"),
-    "hydra": ({"hydra_mlp.0.0.linear.weight": SMALL}, {}, "Hydra, which the plugin specchat-heads computes"),
-    "medusa": ({"medusa_head.0.0.linear.weight": SMALL}, {}, "Medusa, which the plugin specchat-heads computes"),
-    "medusa by name": ({"x": SMALL}, {"medusa_num_heads": 3}, "Medusa, which the plugin specchat-heads computes"),
-    "eagle": ({"fc.weight": torch.zeros(4, 8)}, {}, "EAGLE-1, which the plugin specchat-heads computes"),
+    "hydra": ({"hydra_mlp.0.0.linear.weight": SMALL}, {}, f"Hydra {INSTALL}"),
+    "medusa": ({"medusa_head.0.0.linear.weight": SMALL}, {}, f"Medusa {INSTALL}"),
+    "medusa by name": ({"x": SMALL}, {"medusa_num_heads": 3}, f"Medusa {INSTALL}"),
+    "eagle": ({"fc.weight": torch.zeros(4, 8)}, {}, f"EAGLE-1 {INSTALL}"),
     "eagle of speculators": (
         {"fusion_fc.weight": torch.zeros(4, 8)}, {"speculators_model_type": "eagle"},
-        "EAGLE-1, which the plugin specchat-heads computes",
+        f"EAGLE-1 {INSTALL}",
     ),
-    "p-eagle": ({"mask_hidden": SMALL}, {}, "P-EAGLE, which the plugin specchat-heads computes"),
+    "p-eagle": ({"mask_hidden": SMALL}, {}, f"P-EAGLE {INSTALL}"),
     "assistant": ({"x": SMALL}, {"model_type": "gemma4_assistant"}, "gemma4_assistant"),
     "mlp": ({"x": SMALL}, {"speculators_model_type": "mlp"}, "speculators mlp"),
     "experts": (

@@ -1,4 +1,4 @@
-"""The embedded heads and the early exit of the embedded target: lossless, and far better than chance."""
+"""The embedded heads: lossless, and far better than chance."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 from specchat.drafters.eagle.dynamic_tree import CHAIN_CONFIG
 from specchat.drafters.eagle.eagle_drafter import EagleDrafter
 from specchat.drafters.eagle.head import EagleHead
-from specchat.drafters.early_exit import EarlyExit
 from specchat.drafters.heads.detect import inspect_head
 from specchat.drafters.heads.load_head import load_head
 from specchat.engine.decode import GenerationConfig, Step
@@ -29,7 +28,7 @@ QUESTIONS = {
     "chat": "What is a list in Python? Explain it.",
 }
 SAMPLERS = {"greedy": Sampler(), "T0.8": Sampler(0.8, seed=3), "penalty": Sampler(0.8, repetition_penalty=1.3, seed=5)}
-VARIANTS = ["eagle3", "eagle3 chain", "mtp", "mtp chain", "exit"]
+VARIANTS = ["eagle3", "eagle3 chain", "mtp", "mtp chain"]
 
 
 @lru_cache
@@ -49,8 +48,6 @@ def drafter_of(variant: str) -> Drafter:
     name, _, growth = variant.partition(" ")
     if name == "plain":
         return Drafter()
-    if name == "exit":
-        return EarlyExit(target(), exit_layer=3)
     return EagleDrafter(head(name), target(), CHAIN_CONFIG if growth else None)
 
 
@@ -79,7 +76,7 @@ def test_no_trained_head_changes_the_text(variant, sampler, question):
     assert written(variant, sampler, question)[0] == written("plain", sampler, question)[0]
 
 
-@pytest.mark.parametrize(("variant", "least"), [("eagle3", 2.5), ("mtp", 3.0), ("exit", 3.0), ("mtp chain", 2.0)])
+@pytest.mark.parametrize(("variant", "least"), [("eagle3", 2.5), ("mtp", 3.0), ("mtp chain", 2.0)])
 def test_a_trained_head_beats_chance_by_far(variant, least):
     steps = [step for question in QUESTIONS for step in written(variant, "greedy", question)[1]]
 

@@ -19,7 +19,7 @@ from specchat.engine.tree import ROOT, DraftTree
 from tests.cover import matrix
 from tests.each_row import each_row
 from tests.tiny import VOCABULARY, Chaos, FirstOf, network, small, target, write
-from tests.tiny_heads import SELF_DRAFTERS, drafter_of
+from tests.tiny_heads import drafter_of
 
 PROMPT = [5, 9, 12, 33, 7, 5, 9, 12]
 END = 0
@@ -73,7 +73,7 @@ DRAFTERS = {
     "self": lambda _model: DraftModelDrafter(target("dense-llama")),
     "lookup-else-draft": lambda _model: FirstOf(PromptLookup(), DraftModelDrafter(small())),
     "suffix": lambda _model: SuffixDecoding(),
-    **{head: lambda model, head=head: drafter_of(head, model) for head in ("eagle3", "mtp", *SELF_DRAFTERS)},
+    **{head: lambda model, head=head: drafter_of(head, model) for head in ("eagle3", "mtp")},
 }
 
 

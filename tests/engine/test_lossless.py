@@ -15,16 +15,14 @@ from specchat.drafters.combined import MergedDrafter, SuffixAndRealign
 from specchat.drafters.draft_model import DraftModelDrafter
 from specchat.drafters.prompt_lookup import PromptLookup
 from specchat.drafters.realign import Realign
-from specchat.drafters.retokenize import RetokenizedDraftModel
 from specchat.drafters.suffix_decoding import SuffixDecoding
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import AnswerTask, Drafter
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from tests.cover import matrix
-from tests.drafters.character_tokenizer import Letters
 from tests.tiny import SHAPES, Chaos, FirstOf, answer, network, small, target, write
-from tests.tiny_heads import SELF_DRAFTERS, drafter_of, writing_of
+from tests.tiny_heads import drafter_of, writing_of
 
 PROMPT = [7, 3, 9, 12, 7, 3, 9, 12, 40, 41, 42] * 3
 SECOND = [9, 9, 4, 40, 41]
@@ -67,7 +65,6 @@ DRAFTERS: dict[str, Callable[[str], Drafter]] = {
     "suffix": lambda _shape: SuffixDecoding(),
     "realign": lambda _shape: Realign(PROMPT, len(PROMPT)),
     "copying": lambda _shape: copying(),
-    "retokenized": lambda shape: RetokenizedDraftModel(small(shape), Letters(7), Letters()),
     "together": lambda shape: MergedDrafter(
         SuffixDecoding(), PromptLookup(), DraftModelDrafter(small(shape)), Chaos(5)
     ),
@@ -130,15 +127,6 @@ def test_no_head_can_change_the_text(shape, head, sampler, stop):
     assert texts == plainly(shape, sampler, stop)
 
 
-@pytest.mark.parametrize("drafter", SELF_DRAFTERS)
-@pytest.mark.parametrize("sampler", SAMPLERS)
-def test_no_self_draft_can_change_the_text(sampler, drafter):
-    model = target("dense-qwen3")
-    texts = two_turns(model, drafter_of(drafter, model), SAMPLERS[sampler], STOPS)
-
-    assert texts == plainly("dense-qwen3", sampler, "stop")
-
-
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_no_assistant_can_change_the_text(sampler):
     model = target("dense-gemma4")
@@ -147,7 +135,7 @@ def test_no_assistant_can_change_the_text(sampler):
     assert texts == plainly("dense-gemma4", sampler, "stop")
 
 
-@pytest.mark.parametrize("head", [*HEADS, *SELF_DRAFTERS])
+@pytest.mark.parametrize("head", HEADS)
 def test_no_head_can_change_the_text_in_exact_mode(head):
     def turns(made: Callable[[Model], Drafter]) -> list[list[int]]:
         model = target("dense-qwen3", exact=True)

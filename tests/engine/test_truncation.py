@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from specchat.engine.truncation import Blocks, KeptTokens, keep_min_p, keep_top_k, keep_top_p
+from specchat.engine.truncation import KeptTokens, keep_min_p, keep_top_k, keep_top_p
 from tests.each_row import each_row
 
 SIZES = (7, 32, 33, 1000, 5003)
@@ -68,12 +68,3 @@ def test_equal_tokens_are_kept_by_their_column_whatever_the_other_rows_are():
     alone, among_others = keep_top_p(tied, 0.4), keep_top_p(torch.cat([flat, tied]), 0.4)
 
     assert kept_columns(alone, 0) == kept_columns(among_others, 1) == [37]
-
-
-def test_the_padding_behind_the_last_column_is_never_kept():
-    logits = torch.full((1, 33), -5.0)
-    logits[0, 32] = 1.0
-
-    kept = Blocks(logits).at_least(torch.tensor([[0.0]]))
-
-    assert kept_columns(kept, 0) == [32]

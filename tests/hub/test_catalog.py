@@ -14,7 +14,7 @@ from specchat.hub import machine as hub_machine
 from specchat.hub import recommend as hub_recommend
 from specchat.hub.catalog import GPU_SIZES_GB, catalog, catalog_review_date, find_entry, head_architecture
 from specchat.hub.local_models import cached_folder, local_models, locate_model
-from specchat.hub.machine import Device, probed_gpus, simulated_gpu
+from specchat.hub.machine import Device, Machine, probed_gpus, simulated_gpu
 from specchat.hub.memory_plan import (
     GIB,
     STORAGE_FORMATS,
@@ -111,15 +111,7 @@ def test_the_memory_of_a_model_is_the_known_total(name, parameters, bf16, int8, 
 
     assert architecture.parameters / 1e9 == pytest.approx(parameters, abs=0.006)
     assert gib == pytest.approx([bf16, int8, nf4], abs=0.06)
-    assert row == kv_cache_bytes(architecture, 1024, uses_sliding_windows=False) / 2**20
-
-
-def test_sliding_windows_of_gemma_limit_the_kv_cache():
-    gemma = find_entry("gemma-3-12b-it").architecture
-    row = (kv_cache_bytes(gemma, 5000) - kv_cache_bytes(gemma, 4000)) / 1000
-
-    assert 64 == row / 1024
-    assert 320 == (kv_cache_bytes(gemma, 4000) - 4000 * row) / 2**20
+    assert row == kv_cache_bytes(architecture, 1024) / 2**20
 
 
 @each_row("target, kind, gib", [
@@ -236,8 +228,8 @@ def test_what_is_free_at_the_moment_does_not_change_the_choice_and_too_little_is
     assert "free now" not in describe_pair(idle)
     for free in (1, 7):
         device = Device(CPU, "some CPU", free * GIB, 8 * GIB)
-        pair = recommend(device, PairRequirements(), CPU_SKILLS, 20e9)[0]
-        assert pair.entry is recommend(main_memory(8), PairRequirements(), CPU_SKILLS, 20e9)[0].entry
+        pair = recommend(device, PairRequirements(), Machine((), CPU_SKILLS, 20e9))[0]
+        assert pair.entry is recommend(main_memory(8), PairRequirements(), Machine((), CPU_SKILLS, 20e9))[0].entry
         assert ("free now" in describe_pair(pair)) == (pair.memory_plan.total_bytes > free * GIB)
 
 
@@ -252,7 +244,8 @@ def test_a_long_context_leaves_memory_for_a_smaller_model_only():
 
 def test_without_a_gpu_the_memory_bandwidth_decides():
     slow, quick = (
-        recommend(main_memory(128), PairRequirements(), CPU_SKILLS, bandwidth)[0] for bandwidth in (12e9, 400e9)
+        recommend(main_memory(128), PairRequirements(), Machine((), CPU_SKILLS, bandwidth))[0]
+        for bandwidth in (12e9, 400e9)
     )
 
     assert slow.entry.active_parameters < 4e9 < 20e9 < quick.entry.active_parameters
@@ -275,12 +268,12 @@ def test_without_the_plugin_a_hybrid_on_a_gpu_promises_no_drafts():
     assert pair.token_seconds == pair.plain_seconds
     assert "draft" not in describe_speed(pair)
     assert "'pip install ./plugins/specchat-hybrids'" in describe_pair(pair).splitlines()[2]
-    assert not any(each.lacks_plugin for each in recommend(main_memory(64), cpu_features=CPU_SKILLS))
+    assert not any(each.lacks_plugin for each in recommend(main_memory(64), machine=Machine((), CPU_SKILLS)))
 
 
 @pytest.mark.usefixtures("with_drafts_of_hybrids")
 def test_every_speed_says_what_it_follows_from():
-    gpu, (cpu, *_) = pair_with_mtp(), recommend(main_memory(16), cpu_features=CPU_SKILLS)
+    gpu, (cpu, *_) = pair_with_mtp(), recommend(main_memory(16), machine=Machine((), CPU_SKILLS))
     unknown, named = (
         next(pair for pair in recommend(Device(CUDA, name, 24 * GIB, 24 * GIB)) if pair.entry is gpu.entry)
         for name in ("NVIDIA Unknown 1", "NVIDIA GeForce RTX 4090")
@@ -309,10 +302,11 @@ def test_a_suggestion_has_two_lines_with_the_download_and_the_licence():
 
 def test_a_cpu_without_bf16_gets_float32_and_one_without_vnni_no_int8():
     assert {"float32"} == {
-        pair.quant_format for pair in recommend(main_memory(64), PairRequirements(), ("AVX2",), 30e9)
+        pair.quant_format for pair in recommend(main_memory(64), PairRequirements(), Machine((), ("AVX2",), 30e9))
     }
     assert {"int8"} == {
-        pair.quant_format for pair in recommend(main_memory(64), PairRequirements(), ("AVX2", "VNNI"), 30e9)
+        pair.quant_format
+        for pair in recommend(main_memory(64), PairRequirements(), Machine((), ("AVX2", "VNNI"), 30e9))
     }
 
 

@@ -20,7 +20,6 @@ from specchat.hub.memory_plan import (
     QuantizedModel,
     can_quantize,
     fitting_format,
-    kv_bytes_per_token,
     kv_cache_bytes,
     lm_head_copy_bytes,
     partial_attention_bytes,
@@ -145,12 +144,14 @@ def test_a_head_has_the_kv_cache_of_one_layer():
     assert () == read_architecture(EMBEDDED / "medusa").kv_layers
 
 
-def test_layers_with_a_sliding_window_store_no_more_rows():
+def test_layers_with_a_sliding_window_store_all_rows_too_in_what_fits():
     gemma = architecture_from_config(config_of("gemma3_text", {"sliding_window": 100}))
     row = 2 * 2 * 32 * 2  # keys and values of two heads in bf16
 
-    assert row * (1 * 1000 + 5 * 100) == kv_cache_bytes(gemma, 1000)
-    assert row * 6 * 1000 == kv_cache_bytes(gemma, 1000, uses_sliding_windows=False)
+    assert row * 6 * 100_000 == kv_cache_bytes(gemma, 100_000)
+    needed = plan_memory(QuantizedModel(gemma, "bf16"), None, 100_000, kind=CPU).total_bytes
+    assert "bf16" == fitting_format(gemma, needed, 100_000, kind=CPU)
+    assert "bf16" != fitting_format(gemma, needed - row * 100_000, 100_000, kind=CPU)
 
 
 def test_mla_stores_latents():
@@ -313,7 +314,7 @@ def test_the_engine_takes_the_planned_bytes(name):
     architecture = read_architecture(EMBEDDED / name)
     model = load_model(EMBEDDED / name, LoadOptions(dtype="bfloat16"))
 
-    assert model.pool.layout.bytes_per_row == kv_bytes_per_token(architecture) == kv_cache_bytes(architecture, 1)
+    assert model.pool.layout.bytes_per_row == kv_cache_bytes(architecture, 1)
     assert QuantizedModel(architecture, "bf16").weight_bytes(kind=CPU) == model.bytes
 
 

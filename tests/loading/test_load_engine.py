@@ -3,7 +3,6 @@
 import gc
 import json
 import shutil
-from dataclasses import replace
 from threading import Event as Flag
 from types import FunctionType, MethodType, ModuleType
 
@@ -19,11 +18,10 @@ from specchat.loading.load_engine import load_engine
 from specchat.loading.load_plan import EMBEDDED_HEADS
 from specchat.profile import DRAFTERS, Profile
 from specchat.weights.load_options import EMBEDDED
-from tests import tokenizers_at_hand as at_hand
 from tests.each_row import each_row
 from tests.engine_answers import measure_answer
 from tests.gguf_models import write_gguf
-from tests.tiny import SPEAKING, network, speaking, thinking
+from tests.tiny import SPEAKING, speaking, thinking
 from tests.tiny_heads import saved_head
 
 ALONE = Profile().override({"models.target": str(speaking()), "models.draft": ""})
@@ -92,26 +90,22 @@ def test_a_head_whose_config_does_not_tell_is_refused_by_its_tensors(tmp_path):
         load_engine(ALONE.override({"models.heads": [str(tmp_path)]}))
 
 
-def test_a_named_draft_model_with_other_tokens_is_retokenized(tmp_path):
-    folder = at_hand.byte_level(tmp_path / "draft", size=300)
-    network("llama", vocabulary=300).save_pretrained(folder)
-    engine = load_engine(ALONE.override({"models.draft": str(folder)}))
-
-    assert engine.resources.tokenizers is not None
-    request = Request("why why why", max_tokens=12, seed=2)
-    plain, draft = (measure_answer(engine, replace(request, variant=variant)) for variant in ("plain", "draft"))
-    assert plain.text == draft.text
-
-
-def test_a_draft_model_with_swapped_tokens_is_retokenized(tmp_path):
+def test_a_draft_model_with_swapped_tokens_is_left_out_and_a_line_names_the_plugin(tmp_path):
     shutil.copytree(speaking(layers=1, seed=2), tmp_path, dirs_exist_ok=True)
     tokens = (tmp_path / "tokenizer.json").read_text()
     for old, new in (('"a":', '"swap":'), ('"b":', '"a":'), ('"swap":', '"b":')):
         tokens = tokens.replace(old, new, 1)
     (tmp_path / "tokenizer.json").write_text(tokens)
 
-    assert load_engine(ALONE.override({"models.draft": str(speaking(layers=1, seed=2))})).resources.tokenizers is None
-    assert load_engine(ALONE.override({"models.draft": str(tmp_path)})).resources.tokenizers is not None
+    same, other = (
+        load_engine(ALONE.override({"models.draft": str(folder)})) for folder in (speaking(layers=1, seed=2), tmp_path)
+    )
+
+    assert "draft" in same.variants and not same.models.notices
+    assert other.resources.draft_model is None and "draft" not in other.variants
+    [notice] = other.models.notices
+    assert notice.startswith(f"draft {tmp_path} is left out: its tokens are not those of the target; ")
+    assert notice.endswith("'pip install ./plugins/specchat-heads' installs it")
 
 
 def test_the_embedded_draft_model_is_left_out_for_another_target_and_a_session_says_so_once():

@@ -98,7 +98,7 @@ def register_servers():
 def connect(profile, on_event):
     return f"the engine of {profile.models.url}"
 
-NAMES = ("wild", "raising", "outside", "elsewhere", "greedy", "stranger", "nobody", "unmade", "missing")
+NAMES = ("wild", "raising", "outside", "elsewhere", "greedy", "stranger", "nobody", "unmade", "missing", "near")
 
 def load(folder, loading):
     from dataclasses import replace
@@ -128,6 +128,18 @@ def greedy(_parts): return _drafter(_chain([7] * 500))
 def stranger(_parts): return 5
 def nobody(_parts): return None
 def unmade(_parts): raise RuntimeError("no")
+
+def near(_parts):
+    def propose(context):
+        assert context.cache.length == len(context.tokens) - 1
+        return _chain([3])(context_of(context))
+    drafter = _drafter(propose)
+    drafter.drafts_with_models = True
+    return drafter
+
+def context_of(context):
+    from dataclasses import replace
+    return replace(context, tokens=list(context.tokens))
 """
 
 
@@ -228,6 +240,18 @@ def test_no_drafter_of_a_plugin_can_change_the_text(variant, capsys):
     is_broken = variant in ("raising", "outside", "elsewhere")
     warnings = [line for line in capsys.readouterr().err.splitlines() if f"drafter {variant!r} is switched off" in line]
     assert is_broken == len(warnings)
+
+
+@pytest.mark.usefixtures("drafting")
+def test_a_drafter_that_reads_the_cache_of_the_target_drafts_in_the_thread_of_the_engine():
+    engine = load_engine(TINY)
+
+    plain, near = (
+        measure_answer(engine, Request(**{**vars(ASKED), "variant": variant})) for variant in ("plain", "near")
+    )
+
+    assert plain.text == near.text
+    assert sum(len(step.draft_tokens) for step in near.steps) > 0
 
 
 @pytest.mark.usefixtures("drafting")

@@ -118,3 +118,21 @@ def test_the_family_is_found_by_its_template_or_its_vocabulary(name):
     assert find_thinking_format("{{ messages }}" + "".join(tokens), ()) is FORMATS[name]
     assert find_thinking_format("", tokens) is FORMATS[name]
     assert find_thinking_format("{{ messages }}", tokens[1:]) is None
+
+
+@each_row(
+    "name, prompt, text, call",
+    [
+        ("think", "<assistant>", "<think>\n\n</think>\n\n", "<think>\n\n</think>\n\n"),
+        ("think", "<assistant><think>\n", "\n</think>\n\n", "\n</think>\n\n"),
+        ("think", "<assistant><think>\n\n</think>\n\n", "", ""),
+        ("harmony", "<|start|>assistant", "<|channel|>final<|message|>", ""),  # a call has a channel of its own
+        (
+            "harmony", "<|start|>assistant<|channel|>analysis<|message|>",
+            "<|end|><|start|>assistant<|channel|>final<|message|>", "<|end|><|start|>assistant",
+        ),
+    ],
+)  # fmt: skip
+def test_a_prompt_is_completed_so_that_a_text_or_a_call_begins_without_a_thought(name, prompt, text, call):
+    assert FORMATS[name].without_thought(prompt, is_call=False) == text
+    assert FORMATS[name].without_thought(prompt, is_call=True) == call

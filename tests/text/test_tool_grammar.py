@@ -6,12 +6,11 @@ import json
 import random
 
 from specchat.text.answer_stream import AnswerStream
-from specchat.text.thinking import TEXT, THINKING
-from specchat.text.thinking_budget import make_thinking_budget
+from specchat.text.thinking import TEXT
 from specchat.text.tokenizer import Tokenizer
 from specchat.text.tool_calls import TOOL_CALL
 from specchat.text.tool_formats import FORMATS, PLAIN_JSON
-from specchat.text.tool_grammar import ThoughtThenAnswer, forced_call_grammar, free_call_grammar
+from specchat.text.tool_grammar import forced_call_grammar, free_call_grammar
 from tests import tokenizers_at_hand as at_hand
 from tests.each_row import each_row
 
@@ -56,38 +55,6 @@ def test_whatever_is_chosen_is_one_valid_call_within_the_limit(name, seed, tmp_p
     assert parts[0].call_name in SCHEMAS
     arguments = json.loads("".join(part.text for part in parts))
     assert set(arguments) <= set(SCHEMAS[parts[0].call_name]["properties"])
-
-
-@each_row("is_open", [True, False])
-@each_row("seed", range(4))
-def test_a_thought_comes_before_the_call_and_a_rollback_leads_back(seed, is_open, tmp_path):
-    tokenizer = tokenizer_of("hermes", tmp_path, ("<think>", "</think>"))
-    assert tokenizer.chat.thinking is not None
-
-    def grammar() -> ThoughtThenAnswer:
-        budget = make_thinking_budget(tokenizer, 9, tokenizer.vocab_size, is_open=is_open, text_follows=False)
-        assert budget is not None
-        call = forced_call_grammar(tokenizer, SCHEMAS, tokenizer.vocab_size, LIMIT)
-        return ThoughtThenAnswer(budget, [tokenizer.vocabulary["<think>"]], call, tokenizer.stop_token_ids)
-
-    straight, winding = grammar(), grammar()
-    chosen, tokens = random.Random(seed), list[int]()
-    if not is_open:
-        tokens.append(tokenizer.vocabulary["<think>"])
-        assert straight.advance(tokens[0]) and winding.advance(tokens[0])
-    while not tokens or tokens[-1] not in tokenizer.stop_token_ids:
-        allowed = straight.allowed_mask().nonzero().flatten().tolist()
-        further = sum(winding.advance(chosen.choice(allowed)) for _ in range(chosen.randrange(3)))
-        winding.rollback(further)
-        assert (winding.allowed_mask() == straight.allowed_mask()).all()
-        tokens.append(chosen.choice(allowed))
-        assert straight.advance(tokens[-1]) and winding.advance(tokens[-1])
-
-    stream = AnswerStream(tokenizer, is_continuation=False, opens_thought=is_open, tool_schemas=SCHEMAS)
-    parts = [*stream.push(tokens).parts, *stream.flush().parts]
-    assert TEXT not in {part.kind for part in parts}
-    assert parts[-1].kind == TOOL_CALL
-    assert parts[0].kind in (THINKING, TOOL_CALL)
 
 
 FREE_FORMATS = [name for name in ALL_FORMATS if name in ("hermes", "mistral", "harmony")]

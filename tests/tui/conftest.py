@@ -12,6 +12,8 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from textual._compositor import Compositor
+from textual._context import visible_screen_stack
 from textual._wait import wait_for_idle
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
@@ -55,6 +57,20 @@ def _styles_are_parsed_once() -> Iterator[None]:
         return parsed[key]
 
     with patch.object(Stylesheet, "_parse_rules", parse_rules):
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _frames_are_drawn_when_a_test_looks() -> Iterator[None]:
+    """Textual draws each frame for nobody, a quarter of the time of a test, which draws what it reads itself."""
+
+    def skip(
+        self: Compositor, full: bool = False, screen_stack: list[Any] | None = None, simplify: bool = False
+    ) -> None:
+        visible_screen_stack.set(screen_stack or [])
+        self._dirty_regions.clear()
+
+    with patch.object(Compositor, "render_update", skip):
         yield
 
 

@@ -93,7 +93,7 @@ def test_a_chosen_key_replaces_the_default_key(run_on_screen):
         await driver.press("f12")
         await driver.wait_until(lambda: isinstance(driver.app.focused, TokenView))
         await driver.press("b")
-        await driver.wait_until(lambda: inspector_of(driver).token_view.shows_boundaries)
+        await driver.wait_until(lambda: inspector_of(driver).token_view.text.shows_boundaries)
 
     run_on_screen(scenario, preferences=Preferences({"inspect": "f12", "boundaries": "b"}))
 

@@ -77,15 +77,15 @@ def _tokenizer_warnings(draft: PairMember, target: PairMember) -> Iterator[str]:
         same = sum(target.vocabulary.get(piece) == token for piece, token in draft.vocabulary.items())
         if same < len(draft.vocabulary):
             share = same / len(draft.vocabulary)
-            effect = "its draft tokens are encoded again for the target, which costs time"
+            effect = "its draft tokens are encoded again for the target (by a plugin), which costs time"
             effect = effect if share < 0.99 else "the others are never drafted"
             ids = f"{share:.1%} of the {len(draft.vocabulary)} ids of {draft.name}"
             yield f"{ids} are the same in {target.name}: {effect}"
     elif draft.token_family and target.token_family and draft.token_family != target.token_family:
         yield (
             f"{draft.name} has the tokens of {draft.token_family} and {target.name} those of {target.token_family}: "
-            "draft tokens are encoded again for the target, which costs time and loses some; choose a draft of the "
-            "same family"
+            "the plugin specchat-heads encodes draft tokens again for the target, which costs time and loses some; "
+            "choose a draft of the same family"
         )
 
 

@@ -43,8 +43,8 @@ def head_of(kind, folder):
 
 @pytest.fixture
 def profile(tmp_path):
-    """With a draft model, a head of each kind, and a target that may exit early."""
-    target = changed(speaking(3), tmp_path / "target", early_exit_layers=[2])
+    """With a draft model, and a head of each kind."""
+    target = speaking(3)
     heads = [head_of(kind, tmp_path / kind) for kind in HEADS]
     path = tmp_path / "all.toml"
     path.write_text(f'[models]\ntarget = "{target}"\ndraft = "{speaking(1)}"\nheads = {json.dumps(heads)}\n')

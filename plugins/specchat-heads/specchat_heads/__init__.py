@@ -8,6 +8,7 @@
       block_correction.py                               the heads of DSpark
       candidate_selector.py block_convolution.py        those of DFlash-2
     token_recycling.py lookahead.py                     drafters without a head: Token Recycling, lookahead decoding
+    early_exit.py retokenize.py                         the first layers of the target; a draft model with other tokens
 
 Every process of specchat imports this file, so it only declares the extensions.
 """
@@ -30,6 +31,8 @@ def register_drafters() -> list[Extension]:
             "computes several positions ahead in the same pass (lookahead decoding)",
             "specchat_heads.lookahead:build",
         ),
+        Extension("exit", "the first layers of the model itself (early exit)", "specchat_heads.early_exit:build"),
+        Extension("retokenized", "a small draft model with other tokens", "specchat_heads.retokenize:build"),
         Extension("eagle", "a head that continues the last hidden states", "specchat_heads.eagle1:build"),
         Extension("medusa", "one extra head for each position ahead", "specchat_heads.medusa:build"),
         Extension(

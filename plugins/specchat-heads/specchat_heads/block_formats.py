@@ -14,13 +14,10 @@ from dataclasses import replace
 from functools import partial
 
 from specchat.drafters.heads.dflash_format import (
-    DFLASH2,
-    DSPARK,
-    OF_PLUGIN,
     BlockFormat,
-    block_kind,
     block_setting,
     block_spec,
+    is_block_head,
     samples_from_anchor,
     unsupported_block,
 )
@@ -31,9 +28,10 @@ from specchat.weights.tensor_files import TensorFiles
 from specchat_heads.block_correction import DSparkHead
 from specchat_heads.candidate_selector import DFlash2Head
 
+DFLASH2, DSPARK = "dflash2", "dspark"
 DSPARK_FORMAT = BlockFormat(
     DSPARK,
-    OF_PLUGIN[DSPARK],
+    "DSpark",
     DSparkHead,
     {
         "markov_head.markov_w1.": "markov.embeddings.",
@@ -47,7 +45,7 @@ DSPARK_FORMAT = BlockFormat(
 )
 DFLASH2_FORMAT = BlockFormat(
     DFLASH2,
-    OF_PLUGIN[DFLASH2],
+    "DFlash-2",
     tensor_names={
         "candidate_selector.predecessor_codebook": "selector.predecessors",
         "candidate_selector.successor_codebook": "selector.successors",
@@ -61,8 +59,18 @@ PROJECTION = "kernel_projection.weight"  # of a convolution
 SELECTOR_PARTS = ("selector.predecessors", "selector.successors", "selector.projection.weight")
 
 
+def _kind(checkpoint: HeadCheckpoint) -> str | None:
+    """Which of the two it is, by its tensors first; None for another head."""
+    if not is_block_head(checkpoint):
+        return None
+    if checkpoint.first_match(r"(markov|confidence)_head\."):
+        return DSPARK
+    parts = r"candidate_selector\.|layers\.\d+\.(attention|mlp)_conv\."
+    return DFLASH2 if checkpoint.first_match(parts) or checkpoint.has_type("dflash2") else None
+
+
 def detect_dspark(checkpoint: HeadCheckpoint) -> HeadSpec | None:
-    if block_kind(checkpoint) != DSPARK:
+    if _kind(checkpoint) != DSPARK:
         return None
     own = DSPARK_FORMAT
     if checkpoint.first_match(r"markov_head\.joint_proj\.") and not samples_from_anchor(checkpoint, own):
@@ -75,7 +83,7 @@ def detect_dspark(checkpoint: HeadCheckpoint) -> HeadSpec | None:
 
 
 def detect_dflash2(checkpoint: HeadCheckpoint) -> HeadSpec | None:
-    if block_kind(checkpoint) != DFLASH2:
+    if _kind(checkpoint) != DFLASH2:
         return None
     candidates = int(block_setting(checkpoint, "selector_top_k") or DEFAULT_CANDIDATES)
     own = replace(DFLASH2_FORMAT, network=partial(DFlash2Head, candidates=candidates))

@@ -10,7 +10,7 @@ from functools import partial
 
 from specchat.drafters.eagle import eagle_drafter
 from specchat.drafters.eagle.head import EagleHead
-from specchat.drafters.heads.dflash_format import block_kind
+from specchat.drafters.heads.dflash_format import is_block_head
 from specchat.drafters.heads.head_checkpoint import (
     HeadCheckpoint,
     dimensions_from_tensors,
@@ -40,7 +40,7 @@ TENSOR_NAMES = {
 def detect_eagle1(checkpoint: HeadCheckpoint) -> HeadSpec | None:
     """EAGLE-1 and EAGLE-2: a layer without its first norm, with the target's embeddings and LM head."""
     join = _pair_projection_name(checkpoint)
-    if join is None or block_kind(checkpoint) is not None:
+    if join is None or is_block_head(checkpoint):
         return None
     config, tensors = checkpoint.text_config, checkpoint.with_canonical_names(TENSOR_NAMES)
     hidden_size = tensors.shape("join.weight")[0]

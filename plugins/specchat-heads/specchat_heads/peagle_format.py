@@ -6,24 +6,25 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from specchat.drafters.eagle.eagle3_format import MASK_HIDDEN, eagle3_spec, is_parallel
+from specchat.drafters.eagle.eagle3_format import detect_eagle3
 from specchat.drafters.heads.head_checkpoint import HeadCheckpoint, check_mask_token, require_tensors
 from specchat.drafters.heads.spec import BlockConfig, HeadSpec
 from specchat.errors import ModelError
 from specchat_heads.peagle_head import PEagleHead
 
+MASK_HIDDEN = "mask_hidden"
 MASK_TOKEN_KEYS = ("mask_token_id", "pard_token", "ptd_token_id")  # of trainers, and of vLLM
 DEFAULT_DEPTHS = 8  # that the trainers of P-EAGLE use
 
 
 def detect_peagle(checkpoint: HeadCheckpoint) -> HeadSpec | None:
     name = f"{_publisher(checkpoint)} P-EAGLE"
-    if not is_parallel(checkpoint):
+    if MASK_HIDDEN not in checkpoint.tensors and not checkpoint.has_type("peagle"):
         return None
     if (mask := _mask_token(checkpoint)) is None:
         evidence, reason = ("the state of its masks, or its name",), "the config has no mask_token_id"
         return HeadSpec("peagle", name, checkpoint.tensors, evidence, unsupported_reason=reason)
-    if (spec := eagle3_spec(checkpoint, {MASK_HIDDEN: "mask_state"})) is None:
+    if (spec := detect_eagle3(checkpoint, {MASK_HIDDEN: "mask_state"})) is None:
         return None
     spec = replace(spec, kind="peagle", format=name, network=PEagleHead)
     if spec.unsupported_reason:

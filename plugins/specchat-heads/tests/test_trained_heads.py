@@ -1,4 +1,4 @@
-"""The embedded heads of this plugin, which stay in `specchat/embedded`: lossless, and far better than chance."""
+"""The embedded heads of this plugin's kinds, and the early exit of the embedded target: lossless, and no chance."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from specchat.drafters.heads.spec import mismatches
 from specchat.engine.decode import GenerationConfig, Step
 from specchat.engine.drafter import Drafter
 from specchat.weights.load_options import EMBEDDED
+from specchat_heads.early_exit import EarlyExit, exit_layer
 from specchat_heads.medusa import Medusa
 from tests.cover import matrix
 from tests.drafters import test_trained_heads as built_in
@@ -22,11 +23,13 @@ from tests.drafters.test_selftest import CHANCE, PROMPTS
 from tests.tiny import write
 from tests.tiny_heads import CPU, writing_of
 
-VARIANTS = ["eagle", "eagle chain", "medusa"]
+VARIANTS = ["eagle", "eagle chain", "medusa", "exit"]
 
 
 def drafter_of(variant: str) -> Drafter:
     target, (name, _, growth) = built_in.target(), variant.partition(" ")
+    if name == "exit":
+        return EarlyExit(target, exit_layer(EMBEDDED / "target"))
     head = load_head(inspect_head(EMBEDDED / name), target, None, CPU)
     return Medusa(head, target) if name == "medusa" else EagleDrafter(head, target, CHAIN_CONFIG if growth else None)
 
@@ -48,7 +51,7 @@ def test_no_trained_head_changes_the_text(variant, sampler, question):
     assert written(variant, sampler, question)[0] == built_in.written("plain", sampler, question)[0]
 
 
-@pytest.mark.parametrize(("variant", "least"), [("medusa", 1.8), ("eagle", 1.7)])
+@pytest.mark.parametrize(("variant", "least"), [("medusa", 1.8), ("eagle", 1.7), ("exit", 3.0)])
 def test_a_trained_head_beats_chance_by_far(variant, least):
     steps = [step for question in built_in.QUESTIONS for step in written(variant, "greedy", question)[1]]
 

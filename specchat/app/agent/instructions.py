@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from specchat.app.project_files import ProjectFiles
 from specchat.chat.shortened_text import bounded
 from specchat.errors import CancelledError, SpecchatError
-from specchat.host.spawn import history_path
-from specchat.profile.project_file import ProjectFile, TrustStore
+from specchat.host.spawn import project_trust
+from specchat.profile.project_file import ProjectFile
 
 INSTRUCTIONS_FILE = "AGENTS.md"
 MAX_FILE_BYTES = 2**20
@@ -43,7 +43,7 @@ def project_instructions(files: ProjectFiles, confirm: Callable[[str], bool] | N
         real = files.path_of(INSTRUCTIONS_FILE)
         text = files.read(real).text
         file = ProjectFile(real, files.read_bytes(real, MAX_FILE_BYTES))
-        store = TrustStore(history_path().with_name("trusted.json"))
+        store = project_trust()
         is_trusted = store.is_trusted(file)
         if is_trusted is None:
             if not confirm:

@@ -1,8 +1,7 @@
 """EAGLE-3: `fc` over hidden states of several layers, a first layer over pairs, and mostly a draft vocabulary.
 
 SafeAILab, AngelSlim, SpecForge, vLLM's speculators, DeepSpec and ModelOpt save nearly the same tensors, but the same
-config keys mean different things. This file has the meaning of each. P-EAGLE has the state of a mask besides, and is
-left to a plugin.
+config keys mean different things. This file has the meaning of each.
 """
 
 from collections.abc import Mapping
@@ -23,7 +22,6 @@ from specchat.errors import ModelError
 from specchat.forward.llama.rope import Rope
 from specchat.weights.tensor_files import TensorFiles
 
-MASK_HIDDEN = "mask_hidden"  # of P-EAGLE
 TENSOR_NAMES = {
     "midlayer.input_layernorm.": "embedding_norm.",
     "midlayer.hidden_norm.": "feature_norm.",
@@ -47,22 +45,11 @@ class _HiddenStateLayers:
     reason: str
 
 
-def detect_eagle3(checkpoint: HeadCheckpoint) -> HeadSpec | None:
-    """EAGLE-3: `midlayer.*`, or `layers.0.*` with a norm of its own for the hidden state."""
-    if not is_parallel(checkpoint):
-        return eagle3_spec(checkpoint)
-    evidence, reason = ("the state of its masks, or its name",), "P-EAGLE, which the plugin specchat-heads computes"
-    return HeadSpec("peagle", "P-EAGLE", checkpoint.tensors, evidence, unsupported_reason=reason)
+def detect_eagle3(checkpoint: HeadCheckpoint, more_names: Mapping[str, str] = NO_NAMES) -> HeadSpec | None:
+    """EAGLE-3: `midlayer.*`, or `layers.0.*` with a norm of its own for the hidden state.
 
-
-def is_parallel(checkpoint: HeadCheckpoint) -> bool:
-    """Whether it is P-EAGLE: by the state of its masks, or by its name."""
-    names = f"{checkpoint.speculators_type} {checkpoint.architecture}".lower()
-    return MASK_HIDDEN in checkpoint.tensors or "peagle" in names
-
-
-def eagle3_spec(checkpoint: HeadCheckpoint, more_names: Mapping[str, str] = NO_NAMES) -> HeadSpec | None:
-    """A head with the tensors of EAGLE-3, and those of `more_names`, whose values are canonical; None for another."""
+    `more_names`: of further tensors that a kind with those of EAGLE-3 has; the values are canonical.
+    """
     layer = _first_layer(checkpoint)
     q_proj = f"{layer}.self_attn.q_proj.weight"
     if f"{layer}.hidden_norm.weight" not in checkpoint.tensors or q_proj not in checkpoint.tensors:

@@ -4,6 +4,7 @@ The order of HEAD_DETECTORS matters: the most specific format comes first. Detec
 of the draft vocabulary; the weights are read when the head is loaded. Some heads are recognized only.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from specchat.drafters.heads.spec import HeadSpec, TargetDimensions
 from specchat.errors import ModelError, PluginError
 from specchat.hub.safetensors_headers import read_config
 from specchat.plugins.discovery import find_extensions, print_warning
+from specchat.plugins.own_plugins import install_line
 from specchat.weights.tensor_files import PICKLE_SUFFIXES, TensorFiles
 
 
@@ -74,20 +76,29 @@ def _describe_contents(checkpoint: HeadCheckpoint) -> str:
 
 def detect_domino(checkpoint: HeadCheckpoint) -> HeadSpec | None:
     """Domino: a block like DFlash's, which a recurrent network then corrects."""
-    names = f"{checkpoint.speculators_type} {checkpoint.architecture}".lower()
-    if not checkpoint.first_match("domino") and "domino" not in names:
+    if not checkpoint.first_match("domino") and not checkpoint.has_type("domino"):
         return None
     evidence, reason = ("domino or its name in config.json",), "the correction of a drafted block"
     return HeadSpec("domino", "Domino", checkpoint.tensors, evidence, unsupported_reason=reason)
 
 
 def detect_head_of_plugin(checkpoint: HeadCheckpoint) -> HeadSpec | None:
-    """A head whose format and network are those of our plugin."""
-    for kind, (name, pattern) in HEADS_OF_PLUGIN.items():
-        if f"{kind}_num_heads" in checkpoint.config or checkpoint.first_match(pattern):
-            reason = f"{name}, which the plugin specchat-heads computes"
-            return HeadSpec(kind, name, checkpoint.tensors, ("its names",), unsupported_reason=reason)
+    """A head whose format and network are those of our plugin, by the names in its files."""
+    names = [*checkpoint.tensors.locations, *checkpoint.config, *map(str.lower, checkpoint.type_names)]
+    for kind, (title, pattern) in HEADS_OF_PLUGIN.items():
+        if any(re.match(pattern, name) for name in names):
+            return _of_plugin(checkpoint, kind, title)
     return None
+
+
+def detect_eagle1(checkpoint: HeadCheckpoint) -> HeadSpec | None:
+    """EAGLE-1, which has no name that other heads lack, so all others are asked before."""
+    return _of_plugin(checkpoint, "eagle", "EAGLE-1") if checkpoint.first_match(r"(fusion_)?fc\.weight$") else None
+
+
+def _of_plugin(checkpoint: HeadCheckpoint, kind: str, title: str) -> HeadSpec:
+    reason = f"{title} is of a plugin; {install_line('heads')} installs it"
+    return HeadSpec(kind, title, checkpoint.tensors, ("its names",), unsupported_reason=reason)
 
 
 def detect_other_speculators(checkpoint: HeadCheckpoint) -> HeadSpec | None:
@@ -99,12 +110,14 @@ def detect_other_speculators(checkpoint: HeadCheckpoint) -> HeadSpec | None:
     return HeadSpec(kind, f"speculators {kind}", checkpoint.tensors, evidence, unsupported_reason=reason)
 
 
-HEADS_OF_PLUGIN = {  # by kind: the name, and tensors that no head has which is asked for before
-    "hydra": ("Hydra", "hydra_"),
-    "medusa": ("Medusa", r"(?:medusa_head\.)?\d+\.\d+\.linear\."),
-    "eagle": ("EAGLE-1", r"(?:fusion_)?fc\.weight$"),
+HEADS_OF_PLUGIN = {  # by kind: a title, and names of tensors, keys of the config and types that no other head has
+    "hydra": ("Hydra", r"hydra_"),
+    "medusa": ("Medusa", r"medusa_num_heads|(medusa_head\.)?\d+\.\d+\.linear\."),
+    "peagle": ("P-EAGLE", r"mask_hidden$|.*peagle"),
+    "dflash2": ("DFlash-2", r"candidate_selector\.|layers\.\d+\.(attention|mlp)_conv\.|.*dflash2"),
+    "dspark": ("DSpark", r"(markov|confidence)_head\."),
 }
 HEAD_DETECTORS = (
-    detect_assistant, detect_mtp, detect_domino, detect_dflash, detect_eagle3, detect_other_speculators,
-    detect_head_of_plugin,
+    detect_head_of_plugin, detect_assistant, detect_mtp, detect_domino, detect_dflash, detect_eagle3,
+    detect_other_speculators, detect_eagle1,
 )  # fmt: skip

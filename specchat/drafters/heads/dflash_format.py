@@ -28,8 +28,6 @@ from specchat.weights.tensor_files import WeightLoader
 TENSOR_NAMES = {"hidden_norm.": "feature_norm."} | {
     name: name for name in ("layers.", "fc.", "norm.", "lm_head.", "embed_tokens.", "d2t", "t2d")
 }
-DFLASH2, DSPARK = "dflash2", "dspark"
-OF_PLUGIN = {DFLASH2: "DFlash-2", DSPARK: "DSpark"}
 DEFAULT_BLOCK_SIZE = 16  # of z-lab
 UNSUPPORTED_KEYS = ("final_logit_softcapping", "shift_label", "is_causal", "pure_draft_prefix_len")
 NEUTRAL_VALUES = {"output_multiplier": 1.0, "input_embedding_scale": 1.0}  # these values change nothing
@@ -49,24 +47,14 @@ class BlockFormat:
 
 
 def detect_dflash(checkpoint: HeadCheckpoint) -> HeadSpec | None:
-    """A head that drafts a block, recognized by the norm after its `fc`, or by its name."""
-    kind = block_kind(checkpoint)
-    if kind in OF_PLUGIN:
-        own = BlockFormat(kind, OF_PLUGIN[kind])
-        return unsupported_block(checkpoint, own, f"{own.title}, which the plugin specchat-heads computes")
-    return block_spec(checkpoint, BlockFormat()) if kind else None
+    """A head that drafts a block."""
+    return block_spec(checkpoint, BlockFormat()) if is_block_head(checkpoint) else None
 
 
-def block_kind(checkpoint: HeadCheckpoint) -> str | None:
-    """Which of the three it is, by its tensors first; None for another head."""
+def is_block_head(checkpoint: HeadCheckpoint) -> bool:
+    """Whether it has a norm after its `fc`, or the name of such a head."""
     has_norm_after_fc = "hidden_norm.weight" in checkpoint.tensors and "fc.weight" in checkpoint.tensors
-    has_name = "dflash_config" in checkpoint.config or _has_name(checkpoint, "dflash", "dspark")
-    if not has_norm_after_fc and not has_name:
-        return None
-    if checkpoint.first_match(r"(markov|confidence)_head\."):
-        return DSPARK
-    parts = r"candidate_selector\.|layers\.\d+\.(attention|mlp)_conv\."
-    return DFLASH2 if checkpoint.first_match(parts) or _has_name(checkpoint, "dflash2") else DFLASH
+    return has_norm_after_fc or "dflash_config" in checkpoint.config or checkpoint.has_type("dflash", "dspark")
 
 
 def block_spec(checkpoint: HeadCheckpoint, own: BlockFormat) -> HeadSpec:
@@ -108,7 +96,7 @@ def unsupported_block(checkpoint: HeadCheckpoint, own: BlockFormat, reason: str)
 
 
 def _format_name(checkpoint: HeadCheckpoint, own: BlockFormat) -> str:
-    publisher = "DeepSpec" if _has_name(checkpoint, "dspark") else "z-lab"
+    publisher = "DeepSpec" if checkpoint.has_type("dspark") else "z-lab"
     return f"{'speculators' if checkpoint.speculators_type else publisher} {own.title}"
 
 
@@ -137,13 +125,8 @@ def _has_non_causal_windows(checkpoint: HeadCheckpoint, own: BlockFormat) -> boo
 
 def samples_from_anchor(checkpoint: HeadCheckpoint, own: BlockFormat) -> bool:
     """Whether slots predict the next position: as DSpark's do, unless the config denies it."""
-    is_default = own.samples_from_anchor or _has_name(checkpoint, "dspark")
+    is_default = own.samples_from_anchor or checkpoint.has_type("dspark")
     return bool(checkpoint.config.get("sample_from_anchor", is_default))
-
-
-def _has_name(checkpoint: HeadCheckpoint, *names: str) -> bool:
-    given = f"{checkpoint.speculators_type} {checkpoint.architecture}".lower()
-    return any(name in given for name in names)
 
 
 def _hidden_state_layers(
@@ -177,7 +160,7 @@ def _unsupported_reason(checkpoint: HeadCheckpoint) -> str | None:
         return f"DFlash's {key} = {block_setting(checkpoint, key)}"
     if (projector := block_setting(checkpoint, "projector_type")) not in (None, "dflash"):
         return f"a DFlash with the projector {projector}"
-    if _has_name(checkpoint, "gemma4dspark", "dsv4"):
+    if checkpoint.has_type("gemma4dspark", "dsv4"):
         return f"the layers of {checkpoint.architecture}"
     if block_setting(checkpoint, "mask_token_id") is None:
         return "the config has no mask_token_id"

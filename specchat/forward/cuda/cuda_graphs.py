@@ -107,19 +107,18 @@ class CudaGraphs:
         return next((size for size in self.sizes if size >= count), None)
 
     @torch.inference_mode()
-    def capture_all(self, depth: ForwardDepth, progress: CaptureProgress, sizes: tuple[int, ...] | None = None) -> None:
+    def capture_all(self, depth: ForwardDepth, progress: CaptureProgress) -> None:
         """Capture the graphs of a depth, the largest first: the smaller ones then fit into its memory."""
-        sizes = sizes or self.sizes
         empty_text = self.arena.rows, 0  # behind all slots
-        for done, width in enumerate(sorted(sizes, reverse=True)):
-            progress(done, len(sizes))
+        for done, width in enumerate(sorted(self.sizes, reverse=True)):
+            progress(done, len(self.sizes))
             if self.is_disabled:
                 return
             try:
                 self._graph(depth, width).capture(_graph_numbers(chain_nodes([0] * width), *empty_text, NO_NOISE))
             except RuntimeError as error:
                 self._disable(error)
-        progress(len(sizes), len(sizes))
+        progress(len(self.sizes), len(self.sizes))
 
     def clear(self) -> None:
         self._graphs.clear()

@@ -168,11 +168,9 @@ class LlamaModel:
         self.hidden_state_layers = hidden_state_layers
         self._full_depth = ForwardDepth(self.layer_count, hidden_state_layers)
 
-    def capture_graphs(self, progress: CaptureProgress, exit_layer: int = 0) -> None:
+    def capture_graphs(self, progress: CaptureProgress) -> None:
         if self.graphs is not None:
             self.graphs.capture_all(self._full_depth, progress)
-            if exit_layer:
-                self.graphs.capture_all(ForwardDepth(exit_layer), progress, self.graphs.sizes[:1])
 
     @torch.inference_mode()
     def embed(self, tokens: Tensor) -> Tensor:
@@ -203,6 +201,10 @@ class LlamaModel:
         return logits if scaling.logit_cap is None else self.ops.soft_cap(logits, scaling.logit_cap)
 
     def forward_early_exit(self, tokens: list[int], cache: KVCache, exit_layer: int) -> Tensor:
+        """Compute tokens with the first layers, final norm and output matrix (LayerSkip, arXiv 2404.16710).
+
+        Deeper layers write no rows, and what the first write stays uncommitted. Logits of the last token [1, V]
+        """
         return self._forward_chain(tokens, cache, ForwardDepth(exit_layer)).logits
 
     def forward(self, tree: DraftTree, cache: KVCache) -> ModelOutput:

@@ -15,9 +15,12 @@ from torch import Tensor, nn
 
 from specchat.engine.cache import KVCache, KVLayout, KVPool
 from specchat.engine.device import copy_to_device
-from specchat.engine.model import FINAL_NORM, CaptureProgress, ModelOutput, limit_context_window
+from specchat.engine.model import FINAL_NORM, CaptureProgress, ModelOutput, SampledOutput, limit_context_window
+from specchat.engine.penalties import SeenTokens
+from specchat.engine.sampling import LogitRows, Sampler
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits, RowBatch, chain_nodes
+from specchat.forward.native.native_sampling import can_sample, sample_rows
 from specchat.forward.transformers.quant_weight import quant_weights
 
 if TYPE_CHECKING:
@@ -107,13 +110,27 @@ class TransformersModel:
     def lm_head(self) -> Callable[[Tensor], Tensor]:
         return self.compute_logits
 
-    def capture_graphs(self, progress: CaptureProgress, exit_layer: int = 0) -> None:
+    def capture_graphs(self, progress: CaptureProgress) -> None:
         """It has none."""
 
     def forward(self, tree: DraftTree, cache: KVCache) -> ModelOutput:
         output, count = self._forward(self.limits.batch_for_nodes(self.limits.nodes(tree), cache), cache), len(tree)
         hidden_states = output.hidden_states[:count] if output.hidden_states is not None else None
         return ModelOutput(output.logits[:count], hidden_states)
+
+    def forward_and_sample(
+        self,
+        tree: DraftTree,
+        cache: KVCache,
+        sampler: Sampler,
+        rows: LogitRows,
+        seen_tokens: SeenTokens | None = None,
+    ) -> SampledOutput | None:
+        """By a native kernel, on a CPU; None elsewhere."""
+        if self.network.device.type != "cpu" or not can_sample(sampler, rows, self.network.dtype):
+            return None
+        output = self.forward(tree, cache)
+        return SampledOutput(output, sample_rows(output.logits, sampler, rows, seen_tokens))
 
     def prefill(self, tokens: list[int] | Tensor, cache: KVCache) -> ModelOutput:
         output = self._forward(self.limits.batch_for_nodes(chain_nodes(tokens), cache), cache, last_only=True)

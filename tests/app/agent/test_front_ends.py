@@ -12,7 +12,6 @@ from specchat.app.chat_state import ChatState
 from specchat.cli.main import run
 from specchat.host.client import Conversation, SessionRequest
 from specchat.profile.settings import read_settings
-from specchat.repl import terminal_edit_ui
 from specchat.repl import terminal_ui as terminal
 from tests.app.agent.scripted import REPOSITORY
 from tests.front import Bytes, type_line
@@ -56,8 +55,7 @@ class Keyboard:
 
     def __init__(self, monkeypatch, *answers: str) -> None:
         self.answers, self.questions = list(answers), []
-        for module in (terminal, terminal_edit_ui):
-            monkeypatch.setattr(module, "prompt_user", self.type)
+        monkeypatch.setattr(terminal, "prompt_user", self.type)
         for name in ("stdin", "stderr"):
             monkeypatch.setattr(getattr(sys, name), "isatty", lambda: True)
 

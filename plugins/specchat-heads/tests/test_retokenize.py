@@ -1,21 +1,26 @@
 """A draft model with another tokenizer."""
 
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
+from character_tokenizer import Letters
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specchat.drafters.retokenize import IncrementalTokenizer, RetokenizedDraftModel
+from specchat.chat.request import Request
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.forward.batch import BatchLimits
 from specchat.forward.transformers.transformers_model import TransformersModel
+from specchat.loading.load_engine import load_engine
+from specchat.profile import Profile
 from specchat.text.tokenizer import Tokenizer
-from tests.drafters.character_tokenizer import Letters
-from tests.tiny import answer, network, small, target, write
+from specchat_heads.retokenize import IncrementalTokenizer, RetokenizedDraftModel
+from tests.engine_answers import measure_answer
+from tests.tiny import answer, network, small, speaking, target, write
 from tests.tokenizers_at_hand import byte_level
 
 SHIFT = 7
@@ -156,3 +161,16 @@ def test_two_real_tokenizers_agree_on_the_text(words, tmp_path):
 
     assert draft_text_of(drafter) == FOX.encode()
     assert all(token < words.vocab_size for token in tree.tokens)
+
+
+def test_in_an_engine_a_draft_model_with_other_tokens_writes_the_text_of_plain_decoding(tmp_path):
+    folder = byte_level(tmp_path / "draft", size=300)
+    network("llama", vocabulary=300).save_pretrained(folder)
+    own = {"models.target": str(speaking()), "models.heads": [], "models.draft": str(folder)}
+    engine, request = load_engine(Profile().override(own)), Request("why why why", max_tokens=12, seed=2)
+
+    plain, drafted = (measure_answer(engine, replace(request, variant=name)) for name in ("plain", "retokenized"))
+
+    assert plain.text == drafted.text
+    assert sum(len(step.draft_tokens) for step in drafted.steps) > 0
+    assert "draft" not in engine.variants

@@ -20,6 +20,7 @@ from specchat.engine.tree import DraftTree
 from specchat.errors import CacheError
 
 if TYPE_CHECKING:
+    from specchat.drafters.registry import DraftingResources
     from specchat.text.tokenizer import Tokenizer
 
 OVERLAP_TOKENS = 16  # last tokens that are encoded again when the text grows, because more text may join them
@@ -55,7 +56,8 @@ class IncrementalTokenizer:
 
 
 class RetokenizedDraftModel(Drafter):
-    name = "draft"
+    name = "retokenized"
+    drafts_with_models = True
 
     def __init__(
         self,
@@ -129,3 +131,10 @@ def _ends_inside_character(text: bytes) -> bool:
     decoder = getincrementaldecoder("utf-8")("ignore")
     decoder.decode(text[-MAX_CHARACTER_BYTES:])
     return bool(decoder.getstate()[0])
+
+
+def build(resources: DraftingResources) -> Drafter | None:
+    model, draft, target = resources.draft_model, resources.draft_tokenizer, resources.tokenizer
+    if model is None or draft is None or target is None:
+        return None
+    return RetokenizedDraftModel(model, draft, target, stop_token_ids=draft.stop_token_ids)

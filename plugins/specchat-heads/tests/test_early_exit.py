@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
 from specchat.chat.request import Request
-from specchat.drafters.early_exit import EarlyExit
 from specchat.engine.cache_sizes import SCRATCH_ROWS
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
-from specchat.errors import ModelError
 from specchat.forward.llama.llama import LlamaModel
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
+from specchat_heads.early_exit import EarlyExit
 from tests.engine_answers import measure_answer
 from tests.tiny import SPEAKING, network, speaking, target, write
 from tests.tiny_heads import writing_of
@@ -103,27 +104,39 @@ def test_without_the_rows_of_the_text_it_drafts_nothing():
     assert len(drafter.propose(DraftContext(writing.tokens, Sampler(), 8))) == 1
 
 
-def profile_of(folder, early_exit: str) -> Profile:
-    return Profile().override(
-        {"models.target": str(folder), "models.draft": "", "models.heads": [], "models.early_exit": early_exit}
-    )
+def profile_of(folder: Path) -> Profile:
+    return Profile().override({"models.target": str(folder), "models.draft": "", "models.heads": []})
 
 
-def test_a_target_that_exits_early_by_the_profile_writes_the_text_of_plain_decoding():
-    engine = load_engine(profile_of(speaking(3), "1"))
+def with_exit(source: Path, folder: Path, layer: int) -> Path:
+    """A copy of a model whose config names this exit."""
+    config = json.loads((shutil.copytree(source, folder) / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"early_exit_layers": [layer]}))
+    return folder
+
+
+def test_in_an_engine_a_target_that_exits_early_writes_the_text_of_plain_decoding(tmp_path):
+    engine = load_engine(profile_of(with_exit(speaking(3), tmp_path / "model", 1)))
     request = Request("why why why", max_tokens=24, seed=2, temperature=0.8)
 
     plain, drafted = (measure_answer(engine, replace(request, variant=variant)) for variant in ("plain", "exit"))
 
     assert plain.text == drafted.text
-    assert "exit" not in load_engine(profile_of(speaking(3), "auto")).variants
+    assert sum(len(step.draft_tokens) for step in drafted.steps) > 0
 
 
-def test_an_exit_that_the_target_does_not_have_is_refused(tmp_path):
+def test_without_an_exit_in_its_config_or_our_own_passes_a_target_has_no_such_drafter(tmp_path):
     folder = shutil.copytree(speaking(2), tmp_path / "cohere")
     network("cohere", 2, vocabulary=SPEAKING).save_pretrained(folder)
 
-    with pytest.raises(ModelError, match=r"models\.early_exit is 3, and .* has 3 layers"):
-        load_engine(profile_of(speaking(3), "3"))
-    with pytest.raises(ModelError, match="is computed by transformers"):
-        load_engine(profile_of(folder, "1"))
+    for without in (speaking(3), with_exit(folder, tmp_path / "by transformers", 1)):
+        assert "exit" not in load_engine(profile_of(without)).create_session().drafters
+
+
+def test_an_exit_that_the_target_does_not_have_is_a_line_for_the_user(tmp_path):
+    folder = with_exit(speaking(3), tmp_path / "model", 3)
+
+    session = load_engine(profile_of(folder)).create_session()
+
+    assert "exit" not in session.drafters
+    assert [f"{folder}: early_exit_layers has 3, and the model has 3 layers"] == list(session.take_faults())

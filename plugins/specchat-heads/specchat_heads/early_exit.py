@@ -2,18 +2,23 @@
 
 It is for targets that were trained for early exit. Draft and target share one KV cache: the draft continues from the
 committed rows, writes scratch rows behind them in the first layers only, and rolls them back before it returns. The
-verifying pass writes the same rows again.
+verifying pass writes the same rows again. So it reads the target's KV cache, and runs without the guard of plugins.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, cast
+
+from torch import Tensor
 
 from specchat.engine.cache import KVCache
 from specchat.engine.drafter import DraftContext, Drafter
-from specchat.engine.model import SelfDraftingModel, self_drafting
+from specchat.engine.model import Model
 from specchat.engine.sampling import LogitRows
 from specchat.engine.tree import ROOT, DraftTree
+from specchat.errors import ModelError
 from specchat.forward.native.native_sampling import rank_rows
 
 if TYPE_CHECKING:
@@ -24,6 +29,14 @@ SHORTLIST = 8  # best tokens that get a probability
 MIN_CHAIN_PROBABILITY = 0.4  # a chain below this probability ends
 
 
+class SelfDraftingModel(Model, Protocol):
+    """A model with passes over its first layers, whose keys and values stay in the cache, uncommitted."""
+
+    def forward_early_exit(self, tokens: list[int], cache: KVCache, exit_layer: int) -> Tensor:
+        """Compute tokens with the first layers, final norm and output matrix. Logits of the last token [1, V]"""
+        ...
+
+
 class EarlyExit(Drafter):
     """Drafts a chain with the first `exit_layer` layers; at T > 0 each token of it has a second-best sibling.
 
@@ -31,6 +44,7 @@ class EarlyExit(Drafter):
     """
 
     name = "exit"
+    drafts_with_models = True
 
     def __init__(self, model: SelfDraftingModel, exit_layer: int, chain_length: int = CHAIN_LENGTH) -> None:
         self.model, self.exit_layer, self.chain_length = model, exit_layer, chain_length
@@ -66,5 +80,16 @@ class EarlyExit(Drafter):
 
 
 def build(resources: DraftingResources) -> Drafter | None:
-    target = self_drafting(resources.target) if resources.early_exit_layer else None
-    return EarlyExit(target, resources.early_exit_layer) if target is not None else None
+    target, folder = resources.target, resources.target_folder
+    layer = exit_layer(folder) if folder is not None else 0
+    if not target.supports_self_drafting or layer == 0:
+        return None
+    if layer >= target.layer_count:
+        raise ModelError(f"{folder}: early_exit_layers has {layer}, and the model has {target.layer_count} layers")
+    return EarlyExit(cast("SelfDraftingModel", target), layer)
+
+
+def exit_layer(folder: Path) -> int:
+    """After how many layers drafting ends, as the config of the target says; 0 for no early exit."""
+    layers = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("early_exit_layers")
+    return int(layers[0]) if layers else 0
