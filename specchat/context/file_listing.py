@@ -104,18 +104,20 @@ def git_files(folder: Path) -> list[str]:
     return [os.fsdecode(name) for name in listed.stdout.split(b"\0") if name]
 
 
-def walk_files(folder: Path, unreadable: list[str]) -> Iterator[str]:
+def walk_files(
+    folder: Path, unreadable: list[str], skipped: frozenset[str] = GENERATED_FOLDERS, *, has_hidden: bool = False
+) -> Iterator[str]:
     """Names below the folder that are neither hidden nor generated; adds folders without access to `unreadable`.
 
-    It ends after more than MAX_FILES.
+    `has_hidden`: with hidden files, and without hidden folders. It ends after more than MAX_FILES.
     """
     count = 0
     for parent, folders, files in os.walk(
         folder, onerror=lambda error: unreadable.append(display_name(Path(error.filename)))
     ):
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in GENERATED_FOLDERS)
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in skipped)
         relative = Path(parent).relative_to(folder)
-        names = [str(relative / name) for name in sorted(files) if not name.startswith(".")]
+        names = [str(relative / name) for name in sorted(files) if has_hidden or not name.startswith(".")]
         yield from names
         count += len(names)
         if count > MAX_FILES:

@@ -262,9 +262,6 @@ def _min_indent_below(text: str) -> int:
     return min((len(line) - len(line.lstrip()) for line in lines), default=-1)
 
 
-# An answer with only some functions and classes of a file: they take the place of the old ones
-
-
 def _replace_definitions(source: Source, text: str) -> str | None:
     """The file with the definitions of an excerpt in place of its own.
 

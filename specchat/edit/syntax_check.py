@@ -164,9 +164,6 @@ def _all_tables(table: SymbolTable) -> Iterator[SymbolTable]:
         yield from _all_tables(child)
 
 
-# Calls and attributes of Python that cannot work
-
-
 def _broken_uses(old: str, new: str) -> Iterator[tuple[int, str]]:
     """The lines of a new text with what cannot work in them and was not in the old one."""
     before, after = _parsed(old), _parsed(new)

@@ -13,6 +13,7 @@ from specchat.context.file_listing import MAX_FILES, walk_files
 from specchat.edit.refactoring.python_text import PythonText, Token, code_of, one_of, open_reader, project_root
 from specchat.edit.refactoring.splices import RefusedError
 
+SKIPPED_FOLDERS = frozenset(("node_modules", "__pycache__", "site-packages", "build", "dist", "venv", "env"))
 MAX_MENTIONING_FILES, MAX_BYTES = 40, 2**20
 SCRIPTS = ("javascript", "typescript", "tsx")
 SCRIPT_SUFFIXES = (".js", ".mjs", ".cjs", ".jsx", ".ts", ".mts", ".tsx", ".html", ".vue", ".svelte")
@@ -76,7 +77,7 @@ def check_other_languages(path: Path, language: str, name: str) -> None:
 def files_with(path: Path, suffixes: tuple[str, ...], word: str) -> Iterator[tuple[Path, str]]:
     """The other files of a file's project that have a word, with their texts; none for a file that is not there."""
     root, mention = project_root(path), one_of([word])
-    names = list(walk_files(root, [])) if path.is_file() else []
+    names = list(walk_files(root, [], SKIPPED_FOLDERS, has_hidden=True)) if path.is_file() else []
     if len(names) > MAX_FILES:
         raise RefusedError(f"the project has more than {MAX_FILES} files")
     for other in (root / name for name in names if name.endswith(suffixes)):

@@ -1,4 +1,4 @@
-"""Removes statements, comments and docstrings so that the text stays valid: an emptied Python block gets `pass`.
+"""Removes statements, comments, docstrings and definitions so that the text stays valid: an empty block gets `pass`.
 
 What is alone on its lines goes with the lines.
 """
@@ -378,11 +378,11 @@ REMOVALS: Mapping[Removable, Callable[[bytes, Node, str, Area], Removal]] = {
 }
 
 
-# Functions, methods and classes of Python that nothing else mentions; what something may still reach is refused
-
-
 def remove_definition(text: str, language: str, remove: RemoveDefinition, path: Path) -> Step:
-    """RefusedError says why it is not certain."""
+    """The removal of a function, method or class that nothing else mentions, with its decorators and its comment.
+
+    RefusedError says by what way something may still reach it.
+    """
     if language != PYTHON:
         raise UnknownLanguageError("only definitions of Python are known")
     wanted = f"{remove.scope}.{remove.name}" if remove.scope else remove.name

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 
 class RefusedError(Exception):
@@ -66,10 +67,7 @@ def splice_text(text: str, splices: Iterable[Splice]) -> str:
 def line_area(text: str, first: int, last: int) -> Area:
     """The lines from `first` to `last`, counted from 1."""
     lines = text.encode().split(b"\n")
-    starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + len(line) + 1)
-    end = min(last, len(lines))
+    starts, end = list(accumulate((len(line) + 1 for line in lines), initial=0)), min(last, len(lines))
     return Area(starts[min(first - 1, end)], min(starts[end], len(text.encode())))
 
 

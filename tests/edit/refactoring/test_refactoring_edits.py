@@ -121,12 +121,30 @@ def test_a_renaming_that_is_refused_stops_there_with_its_reason(file, monkeypatc
 
 
 def test_a_name_that_a_file_beside_it_uses_is_renamed_with_it_or_not_at_all(file, monkeypatch):
-    (file.parent / "b.py").write_text("from a import count\n\ncount(1)\n")
+    (file.parent / "pyproject.toml").touch()
+    (file.parent / "target").mkdir()
+    for name in ("b.py", ".hidden.py", "target/b.py"):
+        beside = file.parent / name
+        beside.write_text("from a import count\n\ncount(1)\n")
+        said = say(monkeypatch, answers("x = 1\n"), str(file), "rename count to total", "-y")
+        beside.unlink()
 
-    said = say(monkeypatch, answers("x = 1\n"), str(file), "rename count to total", "-y")
+        assert (8, [], CODE) == (said.ran.code, said.asked, file.read_bytes()), name
+        assert f"{beside.name} uses `count`; name both files" in said.ran.err
 
-    assert (8, [], CODE) == (said.ran.code, said.asked, file.read_bytes())
-    assert "b.py uses `count`; name both files" in said.ran.err
+
+def test_a_name_is_not_renamed_where_the_project_has_too_many_files_to_look_at(file, monkeypatch):
+    for name in ("b.py", "c.py"):
+        (file.parent / name).touch()
+    for module in ("specchat.context.file_listing", "specchat.edit.refactoring.project_mentions"):
+        monkeypatch.setattr(f"{module}.MAX_FILES", 2)
+
+    said = say(monkeypatch, [], str(file), "rename count to total", "-y")
+    (file.parent / "c.py").unlink()
+    fewer = say(monkeypatch, [], str(file), "rename count to total", "-y")
+
+    assert (8, 0) == (said.ran.code, fewer.ran.code)
+    assert "the project has more than 2 files" in said.ran.err
 
 
 def test_names_in_other_languages_are_renamed_where_no_other_file_has_them(tmp_path, monkeypatch):
