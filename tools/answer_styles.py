@@ -20,9 +20,9 @@ from threading import Event as Flag
 
 import click
 
+from specchat.app.edit_task import EditJob, run_edit
 from specchat.chat.events import Event, Finished, Routed, TextDelta, Totals
 from specchat.chat.request import Request
-from specchat.edit.edit_task import EditJob, run_edit
 from specchat.edit.edit_turn import EditRun, result_of
 from specchat.edit.hunks import diff_lines, split_lines, unified_diff
 from specchat.edit.source_text import make_source

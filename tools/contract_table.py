@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import click
 
+from specchat.app.edit_task import EditJob, EditResult, run_edit
 from specchat.edit.contract import check_unreviewed
-from specchat.edit.edit_task import EditJob, EditResult, run_edit
 from specchat.edit.edit_turn import EditRun, result_of
 from specchat.edit.source_text import make_source
 from specchat.errors import SpecchatError

@@ -31,8 +31,8 @@ from types import CodeType
 import click
 from ruff import find_ruff_bin
 
-from specchat.edit.refactoring import RefusedError, plan_refactorings
 from specchat.edit.source_text import make_source
+from specchat.refactoring import RefusedError, plan_refactorings
 from specchat_bench.columns import markdown_table
 
 MAX_CHARACTERS = 60_000

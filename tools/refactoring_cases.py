@@ -1,6 +1,6 @@
 """Refactorings of small texts by our code, jedi, Ruff and ast-grep: right, refused or wrong, as a table.
 
-The cases and traps are in `tests/edit/refactoring/cases.toml`. The others do what they do by themselves: jedi renames
+The cases and traps are in `tests/refactoring/cases.toml`. The others do what they do by themselves: jedi renames
 the first definition of the name, Ruff fixes I001 and F401, ast-grep replaces every identifier with this text.
 
     python -m tools.refactoring_cases [--wrong]
@@ -30,15 +30,15 @@ from specchat.edit.operations import (
     SetValue,
     SortImports,
 )
-from specchat.edit.refactoring.find_refactoring import make_refactoring
-from specchat.edit.refactoring.python_imports import ruff_fixes
-from specchat.edit.refactoring.python_rename import rename_in_python
-from specchat.edit.refactoring.splices import RefusedError, splice_text, whole_area
 from specchat.edit.source_text import make_source
+from specchat.refactoring.find_refactoring import make_refactoring
+from specchat.refactoring.python_imports import ruff_fixes
+from specchat.refactoring.python_rename import rename_in_python
+from specchat.refactoring.splices import RefusedError, splice_text, whole_area
 from specchat.syntax.languages import LANGUAGES
 from specchat_bench.columns import markdown_table
 
-CASES = Path(__file__).parents[1] / "tests" / "edit" / "refactoring" / "cases.toml"
+CASES = Path(__file__).parents[1] / "tests" / "refactoring" / "cases.toml"
 Texts = dict[str, str]
 
 

@@ -7,6 +7,7 @@ said into an order, renders the events, and sends a decision for each proposal.
     question.py          what a person asks, and the one reading of the files that are named
     complete.py          the verb: a gap in a text in, events out; the models are waited for
     edit.py              the verb: files and an instruction in, events out, all files written or none
+    edit_task.py         prompts, ways, retries, or the syntax tree: EditJob -> EditResult
     edit_events.py       its order, its events, and the one class of an accepted edit
     edit_ui.py           what a front end gives to an edit in the hands of a person, as callbacks
     edit_renderer.py     its events and the review of its hunks, by these callbacks

@@ -29,13 +29,7 @@ from specchat.app.edit_events import (
     Written,
 )
 from specchat.app.edit_session import EditSession
-from specchat.app.edited_files import EditedFile
-from specchat.chat.events import Event, Notice, Routed, TextDelta
-from specchat.edit.check_commands import run_checks, split_check_command
-from specchat.edit.contract import find_warnings
-from specchat.edit.edit_intent import is_question
-from specchat.edit.edit_plan import EditPlan, Region
-from specchat.edit.edit_task import (
+from specchat.app.edit_task import (
     EditJob,
     EditResult,
     describe_way,
@@ -46,9 +40,14 @@ from specchat.edit.edit_task import (
     rewrite_region,
     run_edit,
 )
+from specchat.app.edited_files import EditedFile
+from specchat.chat.events import Event, Notice, Routed, TextDelta
+from specchat.edit.check_commands import run_checks, split_check_command
+from specchat.edit.contract import find_warnings
+from specchat.edit.edit_intent import is_question
+from specchat.edit.edit_plan import EditPlan, Region
 from specchat.edit.edit_turn import EditRun
 from specchat.edit.hunks import diff_hunks
-from specchat.edit.refactoring import Refactoring
 from specchat.edit.source_text import Source
 from specchat.edit.syntax_check import check_syntax
 from specchat.edit.undo_store import apply_edit, save_candidate, user_undo_store
@@ -61,6 +60,7 @@ from specchat.errors import (
     NoUsableEditError,
     SpecchatError,
 )
+from specchat.refactoring import Refactoring
 
 MAX_REJECTED_LINES = 40
 EditEvents = Generator[Event | EditEvent, Decision | None]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
+from specchat.app.edit_task import EditResult
 from specchat.app.edited_files import EditedFile
 from specchat.chat.events import Event
 from specchat.edit.atomic_write import Replacement
 from specchat.edit.edit_plan import Region
-from specchat.edit.edit_task import EditResult
 from specchat.edit.edit_turn import EditRun
 from specchat.edit.source_text import Source
 from specchat.errors import NoChangeError, SpecchatError, UsageError

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from specchat.app.edit_task import EditJob
 from specchat.app.project_files import ProjectFiles
 from specchat.chat.request import Request
 from specchat.edit.atomic_write import check_writable
-from specchat.edit.edit_task import EditJob
 from specchat.edit.source_text import Source, read_source
 from specchat.errors import BrokenEditError, InputError
 

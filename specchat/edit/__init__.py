@@ -1,11 +1,10 @@
-"""Files in, patches out: rewrite files with the model, check and review the result, write it, undo it.
+"""Answers in, changes of files out: read what a model wrote, hold it to the contract, write it, undo it.
 
 source_text.py                    a file as text, and its encoding
 edit_intent.py                    "/edit" and plain sentences -> file, instruction
 operations.py                     what a syntax tree can do, as values
 parse_instruction.py              words -> operations, by a few English patterns
 edit_plan.py                      the ways: the whole file, regions, search/replace blocks
-edit_task.py                      prompts, ways, retries: EditJob -> EditResult
 edit_turn.py                      one request to the model and its events
 answer_watch.py                   ends an answer that cannot become the file
 answer_blocks.py                  the part of an answer that is the new text, and the talk around it
@@ -18,7 +17,6 @@ changed_statements.py             which changed statements it asks for
 statement_pairs.py                which statement of the new text each old one became
 postconditions.py                 what stays equal when one kind of change is asked for; tabs and blanks
 syntax_check.py                   whether the new text still parses, defines what it uses, and calls what can work
-refactoring/                      edits that a syntax tree does without a model
 check_commands.py                 --check, in a copy of the project
 hunks.py                          the differences as hunks and as a unified diff
 atomic_write.py                   replace files, all or none

@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
+from specchat.app.edit_task import EditJob, run_edit
 from specchat.edit.answer_check import AnswerProblem
 from specchat.edit.answer_watch import AnswerWatch
-from specchat.edit.edit_task import EditJob, run_edit
 from specchat.edit.edit_turn import EditRun, result_of
 from specchat.edit.source_text import make_source
 from specchat.errors import NoUsableEditError

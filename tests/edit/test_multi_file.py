@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.edit.edit_task import multi_file_jobs
+from specchat.app.edit_task import multi_file_jobs
 from specchat.edit.source_text import make_source
 from specchat.errors import ContextError, UsageError
 from tests.edit.scripted import Said, answers, say

@@ -1,6 +1,6 @@
 """Tools that change files: `edit` rewrites a file or some of its lines, `write` sets the whole text.
 
-An edit is a rewrite by the model at the speed of copying (`edit/edit_task.py`), or new lines in the place of old ones.
+An edit is a rewrite by the model at the speed of copying (`app/edit_task.py`), or new lines in the place of old ones.
 So there is no old text that must be repeated exactly. Every write goes through the undo store. Where an editor has the
 file, the change is one of its text, saved or not, and the editor writes it.
 """

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from specchat.context.file_listing import MAX_FILES, walk_files
-from specchat.edit.refactoring.python_text import PythonText, Token, code_of, one_of, open_reader, project_root
-from specchat.edit.refactoring.splices import RefusedError
+from specchat.refactoring.python_text import PythonText, Token, code_of, one_of, open_reader, project_root
+from specchat.refactoring.splices import RefusedError
 
 SKIPPED_FOLDERS = frozenset(("node_modules", "__pycache__", "site-packages", "build", "dist", "venv", "env"))
 MAX_MENTIONING_FILES, MAX_BYTES = 40, 2**20

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from specchat.edit.operations import NameKind, Rename
-from specchat.edit.refactoring.python_text import (
+from specchat.refactoring.python_text import (
     NO_RELATIVES,
     PythonText,
     Token,
@@ -23,7 +23,7 @@ from specchat.edit.refactoring.python_text import (
     relatives,
     scope_path,
 )
-from specchat.edit.refactoring.splices import RefusedError
+from specchat.refactoring.splices import RefusedError
 
 if TYPE_CHECKING:
     from parso.tree import NodeOrLeaf

@@ -13,11 +13,11 @@ from enum import StrEnum
 from tree_sitter import Node
 
 from specchat.edit.operations import AddParameter, NameKind, SetValue
-from specchat.edit.refactoring.language_rules import rules_of
-from specchat.edit.refactoring.python_dangers import PLAIN_DECORATORS
-from specchat.edit.refactoring.python_rename import check_new_name
-from specchat.edit.refactoring.removals import find_area, line_start, node_of, only_definition, parsed
-from specchat.edit.refactoring.splices import Area, RefusedError, Splice, Step, UnknownLanguageError, whole_area
+from specchat.refactoring.language_rules import rules_of
+from specchat.refactoring.python_dangers import PLAIN_DECORATORS
+from specchat.refactoring.python_rename import check_new_name
+from specchat.refactoring.removals import find_area, line_start, node_of, only_definition, parsed
+from specchat.refactoring.splices import Area, RefusedError, Splice, Step, UnknownLanguageError, whole_area
 from specchat.syntax.parse import COMMENT_TYPES, find_nodes, node_text
 
 DATA_LANGUAGES = frozenset(("json", "toml", "yaml"))

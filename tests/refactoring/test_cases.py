@@ -12,9 +12,9 @@ from specchat.edit.operations import (
     RemoveDefinition,
     Rename,
 )
-from specchat.edit.refactoring import RefusedError, plan_refactorings
-from specchat.edit.refactoring.find_refactoring import make_refactoring
 from specchat.edit.source_text import make_source
+from specchat.refactoring import RefusedError, plan_refactorings
+from specchat.refactoring.find_refactoring import make_refactoring
 from tools.refactoring_cases import Outcome, read_cases, run_case
 
 # jedi 0.20 knows neither names that a pattern binds nor the parameters of types; then a renaming is refused.

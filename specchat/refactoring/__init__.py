@@ -14,7 +14,7 @@ removals.py                          prints, logging calls, comments, docstrings
 values.py                            constants, defaults, new parameters
 """
 
-from specchat.edit.refactoring.find_refactoring import Refactoring, find_missing_name, plan_refactorings
-from specchat.edit.refactoring.splices import RefusedError
+from specchat.refactoring.find_refactoring import Refactoring, find_missing_name, plan_refactorings
+from specchat.refactoring.splices import RefusedError
 
 __all__ = ["Refactoring", "RefusedError", "find_missing_name", "plan_refactorings"]

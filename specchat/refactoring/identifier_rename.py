@@ -14,10 +14,10 @@ from pathlib import Path
 from tree_sitter import Node
 
 from specchat.edit.operations import NameKind, Rename, of_kind
-from specchat.edit.refactoring.language_rules import ANY_FIELD, Declares, LanguageRules, rules_of
-from specchat.edit.refactoring.project_mentions import check_other_languages
-from specchat.edit.refactoring.removals import find_area, parsed
-from specchat.edit.refactoring.splices import Area, RefusedError, Splice, Step, UnknownLanguageError, count_of
+from specchat.refactoring.language_rules import ANY_FIELD, Declares, LanguageRules, rules_of
+from specchat.refactoring.project_mentions import check_other_languages
+from specchat.refactoring.removals import find_area, parsed
+from specchat.refactoring.splices import Area, RefusedError, Splice, Step, UnknownLanguageError, count_of
 from specchat.syntax.parse import ancestors, find_nodes, node_text
 
 NAME = re.compile(r"[^\W\d][\w$]*")

@@ -13,10 +13,10 @@ from pathlib import Path
 from tree_sitter import Node
 
 from specchat.edit.operations import NameKind, Removable, Remove, RemoveDefinition
-from specchat.edit.refactoring.language_rules import rules_of
-from specchat.edit.refactoring.project_mentions import check_mentions_of_word
-from specchat.edit.refactoring.python_text import check_parses, one_of
-from specchat.edit.refactoring.splices import (
+from specchat.refactoring.language_rules import rules_of
+from specchat.refactoring.project_mentions import check_mentions_of_word
+from specchat.refactoring.python_text import check_parses, one_of
+from specchat.refactoring.splices import (
     Area,
     RefusedError,
     Splice,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from specchat.app.edit_task import EditJob, rewrite_region, run_edit
 from specchat.chat.events import Finished, Notice, PrefillProgress, Totals
 from specchat.edit.edit_plan import Region
-from specchat.edit.edit_task import EditJob, rewrite_region, run_edit
 from specchat.edit.edit_turn import EditRun, result_of
 from specchat.edit.source_text import make_source
 from specchat.errors import ContextError

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from specchat.edit.operations import Remove
-from specchat.edit.refactoring.project_mentions import PYTHON_SUFFIXES, files_with
-from specchat.edit.refactoring.python_dangers import DOCTEST, TYPE_COMMENT
-from specchat.edit.refactoring.python_text import check_parses, is_saved, one_of
-from specchat.edit.refactoring.splices import Area, RefusedError, Splice, Step, count_of, splice_text, whole_area
+from specchat.refactoring.project_mentions import PYTHON_SUFFIXES, files_with
+from specchat.refactoring.python_dangers import DOCTEST, TYPE_COMMENT
+from specchat.refactoring.python_text import check_parses, is_saved, one_of
+from specchat.refactoring.splices import Area, RefusedError, Splice, Step, count_of, splice_text, whole_area
 
 IMPORTS = (ast.Import, ast.ImportFrom)
 TIMEOUT_SECONDS = 20.0

@@ -24,11 +24,14 @@ from specchat.edit.operations import (
     SortImports,
 )
 from specchat.edit.parse_instruction import parse_instruction
-from specchat.edit.refactoring.identifier_rename import rename_identifier
-from specchat.edit.refactoring.python_imports import remove_unused_imports, sort_imports
-from specchat.edit.refactoring.python_rename import rename_in_python
-from specchat.edit.refactoring.removals import remove_definition, remove_things
-from specchat.edit.refactoring.splices import (
+from specchat.edit.source_text import Source
+from specchat.edit.syntax_check import check_syntax
+from specchat.errors import BrokenEditError
+from specchat.refactoring.identifier_rename import rename_identifier
+from specchat.refactoring.python_imports import remove_unused_imports, sort_imports
+from specchat.refactoring.python_rename import rename_in_python
+from specchat.refactoring.removals import remove_definition, remove_things
+from specchat.refactoring.splices import (
     Area,
     RefusedError,
     Step,
@@ -36,10 +39,7 @@ from specchat.edit.refactoring.splices import (
     line_area,
     whole_area,
 )
-from specchat.edit.refactoring.values import add_parameter, set_value
-from specchat.edit.source_text import Source
-from specchat.edit.syntax_check import check_syntax
-from specchat.errors import BrokenEditError
+from specchat.refactoring.values import add_parameter, set_value
 from specchat.syntax import language_of
 
 PYTHON = "python"

@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from specchat.edit.operations import NameKind, Rename
-from specchat.edit.refactoring.python_rename import rename_in_python
-from specchat.edit.refactoring.splices import RefusedError
 from specchat.edit.source_text import make_source
+from specchat.refactoring.python_rename import rename_in_python
+from specchat.refactoring.splices import RefusedError
 
 NAMES = st.sampled_from(["a", "b", "c", "len"])
 FRESH = "renamed"

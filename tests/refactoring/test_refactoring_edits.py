@@ -136,7 +136,7 @@ def test_a_name_that_a_file_beside_it_uses_is_renamed_with_it_or_not_at_all(file
 def test_a_name_is_not_renamed_where_the_project_has_too_many_files_to_look_at(file, monkeypatch):
     for name in ("b.py", "c.py"):
         (file.parent / name).touch()
-    for module in ("specchat.context.file_listing", "specchat.edit.refactoring.project_mentions"):
+    for module in ("specchat.context.file_listing", "specchat.refactoring.project_mentions"):
         monkeypatch.setattr(f"{module}.MAX_FILES", 2)
 
     said = say(monkeypatch, [], str(file), "rename count to total", "-y")
@@ -161,8 +161,8 @@ def test_names_in_other_languages_are_renamed_where_no_other_file_has_them(tmp_p
 
 
 def test_what_the_tree_makes_is_held_to_the_contract_as_an_answer_is(monkeypatch):
-    from specchat.edit.refactoring import RefusedError, find_refactoring
-    from specchat.edit.refactoring.splices import Splice, Step
+    from specchat.refactoring import RefusedError, find_refactoring
+    from specchat.refactoring.splices import Splice, Step
 
     text = "import os\n\nprint(1)\nos.sync()\n"
     broken = lambda *_arguments: Step("remove prints", (Splice(11, len(text), ""),))

@@ -35,10 +35,10 @@ from specchat.edit.edit_plan import (
     replace_region,
 )
 from specchat.edit.edit_turn import MIN_BYTES_PER_TOKEN, EditRun, Watch, run_turn
-from specchat.edit.refactoring import Refactoring, RefusedError, find_missing_name, plan_refactorings
 from specchat.edit.source_text import Source
 from specchat.edit.syntax_check import check_names, check_parses, check_syntax, check_uses
 from specchat.errors import BrokenEditError, ContextError, DeclinedError, NoChangeError, SpecchatError, UsageError
+from specchat.refactoring import Refactoring, RefusedError, find_missing_name, plan_refactorings
 
 ANSWER_MARGIN_TOKENS = 512
 MAX_WAYS = 3

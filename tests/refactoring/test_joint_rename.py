@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.edit.refactoring import RefusedError, plan_refactorings
 from specchat.edit.source_text import make_source
+from specchat.refactoring import RefusedError, plan_refactorings
 from tests.edit.scripted import say
 
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from keyword import iskeyword
 
 from specchat.edit.operations import NameKind, Rename, of_kind
-from specchat.edit.refactoring.project_mentions import check_mentions_elsewhere
-from specchat.edit.refactoring.python_dangers import (
+from specchat.refactoring.project_mentions import check_mentions_elsewhere
+from specchat.refactoring.python_dangers import (
     check_class_bases,
     check_decorators,
     check_dynamic_names,
@@ -25,7 +25,7 @@ from specchat.edit.refactoring.python_dangers import (
     check_strings,
     string_role,
 )
-from specchat.edit.refactoring.python_text import (
+from specchat.refactoring.python_text import (
     IMPORTS,
     NO_RELATIVES,
     PythonText,
@@ -39,7 +39,7 @@ from specchat.edit.refactoring.python_text import (
     relatives,
     scope_path,
 )
-from specchat.edit.refactoring.splices import Area, RefusedError, Splice, Step, count_of, splice_text
+from specchat.refactoring.splices import Area, RefusedError, Splice, Step, count_of, splice_text
 
 Places = set[tuple[int, int]]  # ranges of bytes
 # where a docstring names a parameter for certain; in running text the same word may mean something else

@@ -17,8 +17,8 @@ from itertools import dropwhile
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from specchat.edit.refactoring.splices import RefusedError
 from specchat.paths import cache_folder
+from specchat.refactoring.splices import RefusedError
 
 if TYPE_CHECKING:
     import jedi
