@@ -86,7 +86,9 @@ def test_e_rewords_the_last_request_and_escape_cancels_it(run_on_screen):
         assert "write third" == driver.prompt.text
         await driver.wait_for_text("this becomes another version of an earlier request")
         await driver.press("2", "enter")
-        await driver.wait_until(lambda: driver.turns[-1].answer == "third2" and driver.turns[-1].is_finished)
+        await driver.wait_until(
+            lambda: [turn.answer for turn in driver.turns][-1:] == ["third2"] and driver.turns[-1].is_finished
+        )
         assert ["count 3", "write second", "write third2"] == [turn.question for turn in driver.turns]
         assert [0, 1, 2] == [turn.position for turn in driver.turns]
 
