@@ -63,30 +63,23 @@ def test_what_a_model_writes_is_only_text(run_on_screen):
     run_on_screen(scenario, size=(100, 50))
 
 
-def test_the_answer_is_the_same_text_streamed_and_settled(run_on_screen):
-    async def scenario(driver):
-        text = "# Title\n\nSome *words*:\n\n```python\nprint(1)\nprint(2)\n```\n\nand `more`."
-        await driver.submit(f"write {text}")
-        await driver.wait_for_final_turn()
-
-        assert text == driver.turns[-1].answer == driver.turns[-1].query_one(MarkdownAnswer).source
-        assert ["print(1)\nprint(2)"] == [fence.code for fence in driver.turns[-1].query("MarkdownFence")]
-
-    run_on_screen(scenario)
-
-
-def test_a_link_is_shown_and_never_opened(run_on_screen, monkeypatch):
+def test_the_answer_is_the_same_text_streamed_and_settled_and_its_links_are_never_opened(run_on_screen, monkeypatch):
     opened = []
     monkeypatch.setattr("webbrowser.open", lambda *arguments, **_names: opened.append(arguments))
 
     async def scenario(driver):
-        await driver.submit("write [here](file:///etc/passwd)")
+        text = (
+            "# Title\n\nSome *words*:\n\n```python\nprint(1)\nprint(2)\n```\n\nand `more`, [here](file:///etc/passwd)."
+        )
+        await driver.submit(f"write {text}")
         await driver.wait_for_final_turn()
-        await driver.turns[-1].query_one(MarkdownAnswer).run_action("link('file:///etc/passwd')")
         settled = driver.turns[-1].query_one(MarkdownAnswer)
+
+        assert text == driver.turns[-1].answer == settled.source
+        assert ["print(1)\nprint(2)"] == [fence.code for fence in driver.turns[-1].query("MarkdownFence")]
+        await settled.run_action("link('file:///etc/passwd')")
         settled.post_message(MarkdownAnswer.LinkClicked(settled, "file:///etc/passwd"))
         await driver.wait_for_text("file:///etc/passwd")
-
         assert [] == opened
 
     run_on_screen(scenario)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from rich.cells import cell_len
 
-from specchat.tui.inspector import Inspector
+from specchat.tui.inspector import MIN_SIDE_BY_SIDE_COLUMNS, Inspector
 
 STYLES = {
     "narrow": "lookup2 acc 50%",
@@ -14,37 +13,24 @@ STYLES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("columns", "style"),
-    [
-        (40, "narrow"),
-        (80, "normal"),
-        (120, "wide"),
-        *(pytest.param(*edge, marks=pytest.mark.full) for edge in ((79, "narrow"), (119, "normal"), (160, "wide"))),
-    ],
-)
-def test_the_screen_has_three_widths_and_nothing_leaves_it(run_on_screen, columns, style):
+def test_the_screen_has_three_widths_and_nothing_leaves_it(run_on_screen):
     async def scenario(driver):
-        await driver.ask("guess 4")
-        await driver.wait_until(lambda: STYLES[style] in driver.status)
-
-        await driver.wait_until(lambda: all(text in driver.shown for text in ("guess 4", "so", "›")))
-        assert all(cell_len(line) <= columns for line in driver.shown.splitlines())
-        await driver.run_command("/inspect")
-        await driver.wait_until(lambda: driver.chat.query(Inspector))
-        is_beside = driver.chat.query_one(Inspector).size.width < columns - 2
-        assert is_beside is (style == "wide")
-        await driver.wait_for_text("inspect  turn 1")
-        assert all(cell_len(line) <= columns for line in driver.shown.splitlines())
-
-    run_on_screen(scenario, size=(columns, 30))
-
-
-def test_what_is_shown_follows_a_screen_that_changes_its_width(run_on_screen):
-    async def scenario(driver):
-        await driver.ask("guess 4")
-        for columns, style in ((79, "narrow"), (80, "normal"), (120, "wide"), (119, "normal"), (60, "narrow")):
+        async def resize(columns: int) -> None:
             await driver.pilot.resize_terminal(columns, 30)
-            await driver.wait_until(lambda style=style: STYLES[style] in driver.status)
+            await driver.wait_until(lambda: all(cell_len(line) <= columns for line in driver.shown.splitlines()))
 
-    run_on_screen(scenario, size=(100, 30))
+        await driver.ask("guess 4")
+        for columns, style in ((79, "narrow"), (80, "normal"), (119, "normal"), (120, "wide"), (160, "wide")):
+            await resize(columns)
+            await driver.wait_until(lambda style=style: STYLES[style] in driver.status)
+            await driver.wait_until(lambda: all(text in driver.shown for text in ("guess 4", "so", "›")))
+        await driver.run_command("/inspect")
+        await driver.wait_for_text("inspect  turn 1")
+        inspector = driver.chat.query_one(Inspector)
+        for columns in (120, 119, 40):
+            await resize(columns)
+            await driver.wait_until(
+                lambda columns=columns: (inspector.size.width < columns - 2) is (columns == MIN_SIDE_BY_SIDE_COLUMNS)
+            )
+
+    run_on_screen(scenario, size=(40, 30))
