@@ -66,7 +66,7 @@ def _pull(monkeypatch, tmp_path):
 
 
 def _doctor(_monkeypatch, _tmp_path):
-    from specchat.hub.probe import probe
+    from specchat.hub.machine import probe
 
     assert probe("torch")["computes"] is True
 
