@@ -4,7 +4,7 @@ environment.py          the variables that the host takes over from the client t
 address.py              a Unix socket, or TCP with tokens: where the host listens, and who may connect
 spawn.py                the runtime folder and who may use it; finds the host or starts it
 client.py               a conversation from the client's side
-pending_answer.py       an answer or a completion that comes, also when the host dies
+pending_answer.py       an answer or a completion that comes, also when the host dies or is silent
 host_session.py         a session that goes on with the next host
 host_connection.py      a connection to the host, which is started if need be
 conversation_turns.py   the turns and versions of a conversation, stored or not
@@ -25,7 +25,6 @@ queued_work.py          what waits for the engine thread, and the events that co
 turn_admission.py       which waiting turns start
 engine_loading.py       which engines load, and what the others wait for
 loaded_engines.py       the engines in memory, and which one goes when another one needs room
-allocator.py            gives free memory back to the system when it is quiet
 engine_interface.py     what the host expects of an engine
 event_batches.py        the events of an answer, merged and added up
 answer_sums.py          what each drafter brought, summed over the stored answers

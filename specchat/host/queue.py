@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from threading import Condition
 
 from specchat.chat.events import NO_OUTPUT_YET, Event, Failed, Finished, Totals
-from specchat.host.allocator import release_free_memory
 from specchat.host.engine_loader import EngineLoader
 from specchat.host.engine_loading import ModelLoading
 from specchat.host.loaded_engines import LoadedEngine
 from specchat.host.queued_work import Queued, QueuedCompletion, QueuedTurn, Running, TurnEvent, next_step
 from specchat.host.turn_admission import TurnAdmission
+from specchat.process_memory import release_free_memory
 from specchat.profile import Profile
 
 QUIET_SECONDS = 0.5  # without work, after which free memory goes back to the system

@@ -44,8 +44,8 @@ from specchat.hub.find_models import find_model
 from specchat.loading.engine_memory import compute_features
 from specchat.loading.load_plan import HeadPlan, LoadPlan, ModelPlan, plan_load, reference_corpus_path
 from specchat.paths import kv_folder
-from specchat.permanent_objects import collect_all
 from specchat.plugins.own_plugins import OTHER_TOKENS_VARIANT, missing_variant
+from specchat.process_memory import collect_all
 from specchat.profile import Profile, all_drafters
 from specchat.profile.shipped_drafters import with_shipped_drafters
 from specchat.text.thinking import import_parser
