@@ -7,7 +7,6 @@ client.py               a conversation from the client's side
 pending_answer.py       an answer or a completion that comes, also when the host dies or is silent
 host_session.py         a session that goes on with the next host
 host_connection.py      a connection to the host, which is started if need be
-conversation_turns.py   the turns and versions of a conversation, stored or not
 protocol.py             JSON-RPC 2.0: messages to lines and back
 wire_values.py          requests, events and other values to JSON and back
 __main__.py             `python -m specchat.host`
