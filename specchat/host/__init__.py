@@ -19,9 +19,8 @@ methods.py              the methods of the protocol, one function each
 open_sessions.py        the sessions in memory: their settings and turns
 session_turns.py        what the model reads of the turns of a session
 answer_delivery.py      the events of running answers, to clients and to the history
-queue.py                the engine thread: turns and completions wait here and run step by step
+queue.py                the engine thread: turns and completions wait here, start and run step by step
 queued_work.py          what waits for the engine thread, and the events that come back
-turn_admission.py       which waiting turns start
 engine_loading.py       which engines load, and what the others wait for
 loaded_engines.py       the engines in memory, and which one goes when another one needs room
 engine_interface.py     what the host expects of an engine
