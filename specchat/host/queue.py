@@ -90,11 +90,6 @@ class TurnQueue:
                 running.work.cancelled.set()
             self._changed.notify()
 
-    @property
-    def waiting_count(self) -> int:
-        """How many turns wait."""
-        return sum(isinstance(each, QueuedTurn) for each in list(self._waiting))
-
     def waiting_reason(self, turn_id: str) -> WaitingReason:
         """Why nothing of this turn comes at the moment."""
         busy, blocked = self.models.busy, self._blocked
