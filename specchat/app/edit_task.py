@@ -36,7 +36,7 @@ from specchat.edit.edit_plan import (
 )
 from specchat.edit.edit_turn import MIN_BYTES_PER_TOKEN, EditRun, Watch, run_turn
 from specchat.edit.source_text import Source
-from specchat.edit.syntax_check import check_names, check_parses, check_syntax, check_uses
+from specchat.edit.syntax_check import check_names, check_syntax, check_uses
 from specchat.errors import BrokenEditError, ContextError, DeclinedError, NoChangeError, SpecchatError, UsageError
 from specchat.refactoring import Refactoring, RefusedError, find_missing_name, plan_refactorings
 
@@ -212,7 +212,7 @@ class _Edit:
         self, way: EditPlan, text: str, region: Region, *, is_last: bool
     ) -> Generator[Event, None, str]:
         """The whole text with one more region rewritten. Before the last one, a name may have its old definition."""
-        check = self._check_whole if is_last else lambda whole: check_parses(self.job.source, whole)
+        check = self._check_whole if is_last else lambda whole: check_syntax(self.job.source, whole)
         source = region_source(self.job.source, region)
         try:
             new = yield from self._ask(way, source, lambda new: replace_region(text, region, new), check)

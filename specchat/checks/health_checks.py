@@ -28,6 +28,7 @@ from specchat.hub.machine import (
     cpu_features,
     main_memory,
     memory_bandwidth,
+    probe,
     probed_gpus,
 )
 from specchat.hub.memory_plan import GIB
@@ -71,7 +72,6 @@ class CheckContext:
         if self.skips_measurements:
             return {}
         from specchat.hub.package_probes import PROBES
-        from specchat.hub.probe import probe
 
         names = [name for name in PROBES if name != TRITON_KERNELS or may_have_gpu()]
         with ThreadPoolExecutor(len(names)) as pool:

@@ -1,14 +1,18 @@
 """`specchat edit`: rewrites files by an instruction, or a text in a pipe.
 
 stdout is the diff, the JSON or the new text; messages go to stderr. Nothing is written before everything is decided.
+A filter is mostly started by an editor that accepts any output: if it fails, it returns its input byte for byte, and
+prints nothing where an editor would insert it into the text.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +25,10 @@ from specchat.app.edit import edit as edit_verb
 from specchat.app.edit_events import EditOrder
 from specchat.app.edit_session import EditSession
 from specchat.app.edited_files import DiskFile, EditedFile, HeldText
+from specchat.chat.request import MAX_ATTACHED_BYTES
 from specchat.cli.completion import complete_files
 from specchat.cli.edit_commit import check_repository
 from specchat.cli.edit_files import EditPrinter
-from specchat.cli.edit_filter import STDIN, EditCommand, run_filter
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.cli.session_options import open_host_conversation, private_option, session_request, with_edit_profile
 from specchat.cli.starter_offer import offer_starter
@@ -32,14 +36,31 @@ from specchat.edit.edit_plan import parse_line_range
 from specchat.edit.edit_turn import Conversation
 from specchat.edit.source_text import Source, make_source
 from specchat.errors import InputError, NoChangeError, SpecchatError, UsageError
+from specchat.host.spawn import runtime_folder
 from specchat.repl.interrupt import InterruptFlag, interruptible
 from specchat.syntax.languages import LANGUAGES, language_of
 from specchat.syntax.sniff import sniff_language
 
+STDIN = "-"
 USAGE = 'usage: specchat edit FILE... "INSTRUCTION", or specchat edit - "INSTRUCTION" < text'
 NEXT_STEPS = (
     "next: fewer lines (-l FIRST-LAST), another model (-P PROFILE or --target), or --plan, which shows the ways"
 )
+
+
+class EditCommand(click.Command):
+    """A command that returns its input on a usage error when it is a filter."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse; a filter returns its input before it reports an error."""
+        arguments = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError:
+            if STDIN in arguments:
+                _write_stdout(sys.stdin.buffer.read())
+                _silence_stderr()
+            raise
 
 
 @click.command(cls=EditCommand)
@@ -186,3 +207,47 @@ def _run_as_filter(words: Sequence[str], options: dict[str, Any]) -> int:
         is_strict=options["strict"],
         allows_no_change=options["allow_empty"],
     )
+
+
+def run_filter(
+    edit_bytes: Callable[[bytes], bytes], *, writes_stderr: bool, is_strict: bool, allows_no_change: bool
+) -> int:
+    """Write the edited stdin to stdout, or stdin unchanged after an error."""
+    raw, new = sys.stdin.buffer.read(MAX_ATTACHED_BYTES + 1), None
+    if not (writes_stderr or os.environ.get("SPECCHAT_STDERR") or sys.stderr.isatty()):
+        _silence_stderr()
+    try:
+        new = _edit_input(edit_bytes, raw, allows_no_change=allows_no_change)
+    except SpecchatError as error:
+        _log(str(error))
+        raise
+    finally:
+        raw += b"" if new is not None else sys.stdin.buffer.read()
+        _write_stdout(new if new is not None else b"" if is_strict else raw)
+    return 0
+
+
+def _edit_input(edit_bytes: Callable[[bytes], bytes], raw: bytes, *, allows_no_change: bool) -> bytes:
+    """Edit; an empty input needs no model."""
+    try:
+        return edit_bytes(raw) if raw else b""
+    except NoChangeError:
+        if allows_no_change:
+            return raw
+        raise
+
+
+def _write_stdout(raw: bytes) -> None:
+    sys.stdout.buffer.write(raw)
+    sys.stdout.buffer.flush()
+
+
+def _silence_stderr() -> None:
+    """Close stderr: editors insert what a filter writes there into the text."""
+    if not sys.stderr.isatty():
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 (open as long as the process lives)
+
+
+def _log(message: str) -> None:
+    with suppress(OSError, SpecchatError), (runtime_folder() / "edit.log").open("a", encoding="utf-8") as log:
+        log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {message}\n")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from specchat.cli.notes import print_note
-from specchat.cli.size_options import Gigabytes, TokenCount
 from specchat.hub.machine import (
     Device,
     Machine,
@@ -28,7 +27,36 @@ if TYPE_CHECKING:
     from specchat.hub.recommend import ModelPair
 
 ALTERNATIVE_COUNT = 2
+MAX_GPU_GB = 10_000
 NOTHING_FITS_MESSAGE = "no model of the catalog fits here; 'specchat demo' and the embedded models run in 1 GiB"
+
+
+class TokenCount(click.ParamType):
+    """A number of tokens: 8192, or 8k."""
+
+    name = "tokens"
+
+    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Parse; a k stands for 1024 tokens."""
+        if isinstance(value, int):
+            return value
+        digits, times = (value[:-1], 1024) if value[-1:] in ("k", "K") else (value, 1)
+        if not digits.isdigit() or not 0 < int(digits) * times <= 2**24:
+            self.fail(f"{value!r} is no number of tokens; give one such as 8192 or 32k", param, ctx)
+        return int(digits) * times
+
+
+class Gigabytes(click.ParamType):
+    name = "gb"
+
+    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            size = float(value)
+        except ValueError:
+            size = 0.0
+        if not 0.5 <= size <= MAX_GPU_GB:
+            self.fail(f"{value!r} is no GPU memory; give GB, such as 24", param, ctx)
+        return size
 
 
 @click.command("recommend")

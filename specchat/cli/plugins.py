@@ -10,14 +10,12 @@ from specchat.plugins.discovery import PLUGINS_VARIABLE, Plugin, installed_plugi
 USAGE_BY_KIND: Mapping[str, str] = {
     "drafters": "--variant {name}",
     "heads": "heads of {name}",
-    "backends": "backend = {name}",
     "decoding_forms": "drafts by {name}",
     "servers": "backend = {name}",
     "commands": "specchat {name}",
     "slash_commands": "/{name} {arguments}",
     "context_loaders": "@{name}:…",
     "tool_sources": "tools of {name}",
-    "edit_checks": "checks *{name}",
 }
 
 
@@ -35,12 +33,11 @@ def plugins() -> None:
 
 def _builtin_names() -> Mapping[str, Collection[str]]:
     from specchat.cli.main import COMMANDS
-    from specchat.profile import BUILTIN_BACKEND, DRAFTERS, SERVER_BACKENDS
+    from specchat.profile import BUILTIN_BACKEND, DRAFTERS
     from specchat.tui.screen_commands import BUILTIN_COMMANDS
 
     return {
         "drafters": DRAFTERS,
-        "backends": (BUILTIN_BACKEND, *SERVER_BACKENDS),
         "servers": (BUILTIN_BACKEND,),
         "commands": COMMANDS,
         "slash_commands": BUILTIN_COMMANDS,

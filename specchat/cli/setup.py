@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import click
 
-from specchat.cli.models_recommend import ALTERNATIVE_COUNT, NOTHING_FITS_MESSAGE, measure_machine
+from specchat.cli.models_recommend import ALTERNATIVE_COUNT, NOTHING_FITS_MESSAGE, Gigabytes, measure_machine
 from specchat.cli.notes import print_note
-from specchat.cli.size_options import Gigabytes
 from specchat.cli.starter_offer import ask_for_starter, fetch_starter
 from specchat.errors import ModelError
 from specchat.hub.local_models import cached_folder
@@ -93,7 +92,7 @@ def open_chat(profile_name: str) -> int:
 
 def _reaches_hub() -> bool:
     """Whether models can be downloaded; a line says it before anything is asked."""
-    from specchat.hub.http_errors import offline_reason
+    from specchat.hub.repo_files import offline_reason
 
     if reason := offline_reason():
         print_note(f"{reason}, so only models of this disk and the starter model can be used now")

@@ -7,8 +7,8 @@ from dataclasses import asdict
 import click
 
 from specchat.cli.completion import complete_models, complete_profiles
+from specchat.cli.models_recommend import Gigabytes, TokenCount
 from specchat.cli.options import load_plan_text
-from specchat.cli.size_options import Gigabytes, TokenCount
 from specchat.errors import UsageError
 from specchat.hub.architecture import HEAD
 from specchat.hub.catalog import catalog, find_entry, head_architecture

@@ -1,6 +1,6 @@
 """Checks that a new text still parses where the old one did, defines what it uses, and calls what can work.
 
-Executes no code. Runs the checks of plugins, too.
+Executes no code.
 """
 
 import ast
@@ -16,26 +16,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from inspect import Parameter, Signature
 from itertools import zip_longest
-from pathlib import PurePath
 from symtable import SymbolTable
 
 from specchat.edit.source_text import Source
-from specchat.errors import BrokenEditError, PluginError
-from specchat.plugins.discovery import find_extensions, print_warning
-from specchat.plugins.extension import Extension
+from specchat.errors import BrokenEditError
 from specchat.syntax import syntax_diagnostics
 
 WORD = re.compile(r"\w+")
 MODULE_NAMES = frozenset(("__file__", "__name__", "__doc__", "__path__", "__spec__", "__package__", "__builtins__"))
 KNOWN_NAMES = frozenset(dir(builtins)) | MODULE_NAMES
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-
-
-def check_syntax(source: Source, text: str) -> None:
-    """BrokenEditError for syntax errors that the old text did not have. Languages without a parser pass."""
-    check_parses(source, text)
-    if check := find_extensions("edit_checks").get(PurePath(source.name).suffix):
-        _run_plugin_check(check, source, text)
 
 
 def check_names(source: Source, text: str, ignored: str = "") -> None:
@@ -57,7 +47,7 @@ def check_uses(source: Source, text: str) -> None:
         raise BrokenEditError(f"{source.name}: line {line} of the new text cannot work: {problem}")
 
 
-def check_parses(source: Source, text: str) -> None:
+def check_syntax(source: Source, text: str) -> None:
     """BrokenEditError for syntax errors that the old text did not have: all that can be asked of a part of an edit."""
     language = source.language
     parse = PARSERS.get(language)
@@ -75,17 +65,6 @@ def parses(text: str, language: str) -> bool | None:
         return not _parser_error(PARSERS[language], text)
     diagnostics = syntax_diagnostics(text, language)
     return None if diagnostics is None else not diagnostics
-
-
-def _run_plugin_check(check: Extension, source: Source, text: str) -> None:
-    """Run a plugin's check. A check that fails itself only prints a warning."""
-    try:
-        problem = check.call(source.text, text)
-    except PluginError as error:
-        print_warning(str(error))
-        return
-    if problem:
-        raise BrokenEditError(f"{source.name}: the new text fails the check of {check.plugin_name}: {problem}")
 
 
 def _parse_python(text: str) -> None:

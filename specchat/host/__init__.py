@@ -4,10 +4,9 @@ environment.py          the variables that the host takes over from the client t
 address.py              a Unix socket, or TCP with tokens: where the host listens, and who may connect
 spawn.py                the runtime folder and who may use it; finds the host or starts it
 client.py               a conversation from the client's side
-pending_answer.py       an answer or a completion that comes, also when the host dies
+pending_answer.py       an answer or a completion that comes, also when the host dies or is silent
 host_session.py         a session that goes on with the next host
 host_connection.py      a connection to the host, which is started if need be
-conversation_turns.py   the turns and versions of a conversation, stored or not
 protocol.py             JSON-RPC 2.0: messages to lines and back
 wire_values.py          requests, events and other values to JSON and back
 __main__.py             `python -m specchat.host`
@@ -20,12 +19,10 @@ methods.py              the methods of the protocol, one function each
 open_sessions.py        the sessions in memory: their settings and turns
 session_turns.py        what the model reads of the turns of a session
 answer_delivery.py      the events of running answers, to clients and to the history
-queue.py                the engine thread: turns and completions wait here and run step by step
+queue.py                the engine thread: turns and completions wait here, start and run step by step
 queued_work.py          what waits for the engine thread, and the events that come back
-turn_admission.py       which waiting turns start
 engine_loading.py       which engines load, and what the others wait for
 loaded_engines.py       the engines in memory, and which one goes when another one needs room
-allocator.py            gives free memory back to the system when it is quiet
 engine_interface.py     what the host expects of an engine
 event_batches.py        the events of an answer, merged and added up
 answer_sums.py          what each drafter brought, summed over the stored answers

@@ -15,10 +15,10 @@ from specchat.errors import UsageError
 from specchat.history.history_reader import past_texts
 from specchat.host.engine_interface import Completer, Engine, EngineMemory
 from specchat.host.spawn import history_path
-from specchat.permanent_objects import permanent_objects
 from specchat.plugins.discovery import find_extensions
 from specchat.plugins.extension import Extension
 from specchat.plugins.own_plugins import missing_plugin
+from specchat.process_memory import permanent_objects
 from specchat.profile import BUILTIN_BACKEND, Profile
 from specchat.weights.context_window import trained_context_window
 

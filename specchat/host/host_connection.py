@@ -11,6 +11,7 @@ from typing import Any
 
 from specchat import __version__
 from specchat.errors import HostError, InputError, SpecchatError
+from specchat.host.host_lock import no_answer_error
 from specchat.host.protocol import (
     MAX_LINE_BYTES,
     JsonObject,
@@ -22,7 +23,6 @@ from specchat.host.protocol import (
     decode_host_messages,
     encode,
 )
-from specchat.host.silence import no_answer_error
 from specchat.host.spawn import configuration_hash, find_host, find_or_start_host
 
 MIN_POLL_SECONDS = 0.001

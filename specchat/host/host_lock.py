@@ -26,6 +26,7 @@ KILL_SECONDS = 3.0
 POLL_SECONDS = 0.02
 UNKNOWN_START = "unknown"
 START_TIME_FIELD = 19  # of /proc/PID/stat, after the name of the program
+STOP_HINT = "'specchat host stop' ends it, and the next command starts a new one"
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,10 @@ def describe_host() -> str:
     except HostError:
         process_id = None
     return f"the engine process {process_id}" if process_id else "the engine process"
+
+
+def no_answer_error(seconds: float) -> HostError:
+    return HostError(f"{describe_host()} has not answered for {seconds:.0f} s; {STOP_HINT}")
 
 
 def stop_host() -> StoppedHost | None:

@@ -5,16 +5,19 @@ When the host died during an answer, the received part is stored through the nex
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from threading import Event as Flag
 
-from specchat.chat.events import Event, Failed, Finished, Routed, Totals
+from specchat.chat.events import Event, Failed, Finished, LoadingProgress, Notice, Routed, Totals
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import Request
 from specchat.errors import HostError
 from specchat.history.history_reader import StoredTurn
 from specchat.host.event_batches import PartialAnswer
+from specchat.host.host_connection import HostConnection
+from specchat.host.host_lock import STOP_HINT, describe_host, no_answer_error
 from specchat.host.host_session import POLL_SECONDS, HostSession
 from specchat.host.protocol import (
     JsonObject,
@@ -26,8 +29,54 @@ from specchat.host.protocol import (
     request_to_json,
     turn_to_json,
 )
-from specchat.host.silence import SilenceWatch
 from specchat.host.wire_values import to_json
+
+SILENCE_SECONDS = 10.0
+CANCEL_SECONDS = 3.0  # after a cancellation
+UNANSWERED_SECONDS = 5.0  # until the user is told
+GIVE_UP_SECONDS = 15.0
+
+
+@dataclass
+class SilenceWatch:
+    """While no event comes: asks the host for the reason, and says it.
+
+    A host that computes answers such a question at once. One that does not answer is suspended or broken, and the
+    answer fails with a line that says how to end it, so that no front end waits forever.
+    """
+
+    quiet_since: float = field(default_factory=time.monotonic)
+    question_id: int | None = None  # of the question that the host has not answered yet
+    asked_at: float = 0.0
+    shown_reason: str = ""
+
+    def on_event(self, event: Event) -> None:
+        self.quiet_since = time.monotonic()
+        if not isinstance(event, LoadingProgress):
+            self.shown_reason = ""
+
+    def on_silence(self, connection: HostConnection, turn_id: str, *, is_cancelled: bool) -> Iterator[Event]:
+        """Ask the host after a while; a Notice when it does not answer, and Failed when it still does not."""
+        now = time.monotonic()
+        if self.question_id is None:
+            if now - self.quiet_since >= (CANCEL_SECONDS if is_cancelled else SILENCE_SECONDS):
+                self.question_id, self.asked_at = connection.send("waiting_reason", {"turn": turn_id}), now
+        elif now - self.asked_at >= (CANCEL_SECONDS if is_cancelled else GIVE_UP_SECONDS):
+            yield Failed.from_error(no_answer_error(now - self.quiet_since))
+        elif now - self.asked_at >= UNANSWERED_SECONDS:
+            yield from self._show(f"{describe_host()} does not answer")
+
+    def on_reason(self, result: JsonObject) -> Iterator[Event]:
+        """Say why nothing comes, once for each reason."""
+        seconds, reason = time.monotonic() - self.quiet_since, str(result.get("reason", ""))
+        self.question_id, self.quiet_since = None, time.monotonic()
+        if reason:
+            yield from self._show(reason, f", for {max(seconds, float(result.get('seconds', 0.0))):.0f} s so far")
+
+    def _show(self, reason: str, duration: str = "") -> Iterator[Event]:
+        if reason != self.shown_reason:
+            self.shown_reason = reason
+            yield Notice(f"{reason}{duration}; {STOP_HINT}")
 
 
 class PendingAnswer:

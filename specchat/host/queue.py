@@ -11,17 +11,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Condition
 
-from specchat.chat.events import NO_OUTPUT_YET, Event, Failed, Finished, Totals
-from specchat.host.allocator import release_free_memory
+from specchat.chat.events import NO_OUTPUT_YET, Event, Failed, Finished, Notice, Totals
 from specchat.host.engine_loader import EngineLoader
 from specchat.host.engine_loading import ModelLoading
 from specchat.host.loaded_engines import LoadedEngine
 from specchat.host.queued_work import Queued, QueuedCompletion, QueuedTurn, Running, TurnEvent, next_step
-from specchat.host.turn_admission import TurnAdmission
+from specchat.process_memory import release_free_memory
 from specchat.profile import Profile
 
 QUIET_SECONDS = 0.5  # without work, after which free memory goes back to the system
 STEPS_OF_COMPLETION = 4  # in a round; a turn takes one
+MAX_OVERTAKING_TURNS = 4  # that start before an earlier one, which waits for the memory of another engine
 MODEL_NOT_LOADED = "model_loading"  # finish reason of a completion without a loaded model
 ENGINE_DIED = Failed("the engine stopped unexpectedly and starts again; ask again (its log has the reason)", 7)
 
@@ -34,13 +34,22 @@ class WaitingReason:
     seconds: float
 
 
+@dataclass(eq=False)
+class BlockedTurn:
+    """The first turn that waits for the memory of a busy engine, why, and how many later turns have started since."""
+
+    turn: QueuedTurn
+    missing: str
+    overtaking_turns: int = 0
+
+
 class TurnQueue:
     def __init__(self, loader: EngineLoader, emit: Callable[[TurnEvent], None]) -> None:
         self._emit, self._changed = emit, Condition()
         self._waiting: list[Queued] = []  # in the order of arrival
         self._running: list[Running] = []  # at most one completion among them
         self.models = ModelLoading(loader, self._changed, self._emit_loading, self._fail_waiting_turns)
-        self._admission = TurnAdmission(self.models, emit)
+        self._blocked: BlockedTurn | None = None
 
     def enqueue(self, work: Queued) -> None:
         """Queue work. A completion without loaded models ends at once, says why, and the models start to load."""
@@ -81,14 +90,9 @@ class TurnQueue:
                 running.work.cancelled.set()
             self._changed.notify()
 
-    @property
-    def waiting_count(self) -> int:
-        """How many turns wait."""
-        return sum(isinstance(each, QueuedTurn) for each in list(self._waiting))
-
     def waiting_reason(self, turn_id: str) -> WaitingReason:
         """Why nothing of this turn comes at the moment."""
-        busy, blocked = self.models.busy, self._admission.blocked
+        busy, blocked = self.models.busy, self._blocked
         reason, seconds, others = busy.text, time.monotonic() - busy.since, len(self._running_turns)
         if self.models.state != "loading" and blocked is not None and blocked.turn.id == turn_id:
             reason = blocked.missing
@@ -102,7 +106,7 @@ class TurnQueue:
             self._wait_for_work()
             self.models.do_pending_work(is_busy=bool(self._running))
             self._start_completion()
-            self._admission.start(self._first_turns(), self._is_waiting, self._busy_engines, self._start)
+            self._start_turns()
             for _ in range(STEPS_OF_COMPLETION):
                 if completion := self._running_completion:
                     self._step(completion)
@@ -148,9 +152,41 @@ class TurnQueue:
                     first.setdefault(turn.session_id, turn)
         return list(first.values())
 
-    def _is_waiting(self, turn: QueuedTurn) -> bool:
-        """Whether it was not cancelled, and did not fail, since it was found."""
-        return turn in self._waiting
+    def _start_turns(self) -> None:
+        """Start the first turn of each session that waits, in the order of their arrival, as far as engines have room.
+
+        A turn whose engine finds no room beside the busy ones is overtaken by a few turns for those and no more, so
+        that they become free.
+        """
+        blocked, self._blocked = self._blocked, None
+        for turn in self._first_turns():
+            if self.models.stop_requested.is_set():
+                return
+            loaded = self.models.engines.find(turn.profile)
+            if loaded is None and self._blocked is None and turn in self._waiting:  # not cancelled meanwhile
+                loaded = self._load_or_block(turn, blocked)
+            if loaded is not None and loaded.has_free_slot(self._busy_engines()) and self._may_overtake():
+                self._start(turn, loaded)
+
+    def _load_or_block(self, turn: QueuedTurn, blocked: BlockedTurn | None) -> LoadedEngine | None:
+        """Load the engine of a turn; where busy engines leave no room, block the turn and say why."""
+        room = self.models.find_room(turn.profile, self._busy_engines())
+        if room is None:
+            return None
+        if not room.missing:
+            return self.models.load(turn.profile, room.to_close)
+        if blocked is None or blocked.turn is not turn:
+            blocked = BlockedTurn(turn, room.missing)
+            self._emit(TurnEvent(turn.id, Notice(room.missing)))
+        self._blocked = blocked
+        return None
+
+    def _may_overtake(self) -> bool:
+        """Whether a turn may start now, although an earlier one waits for memory. Counts it if so."""
+        if self._blocked is None:
+            return True
+        self._blocked.overtaking_turns += 1
+        return self._blocked.overtaking_turns <= MAX_OVERTAKING_TURNS
 
     def _start_completion(self) -> None:
         """Start the oldest waiting completion. If its models were unloaded, it ends."""

@@ -6,15 +6,15 @@ config_architecture     config.json → KV layers and dimensions
 safetensors_headers     headers of safetensors and GGUF files → Architecture
 local_models            the embedded models, folders, the hub's cache, Ollama and LM Studio
 runnable_models         those on this disk that fit the free memory
-machine, gpu_bandwidth  GPUs, main memory, CPU features, bandwidth
+machine                 GPUs, main memory, CPU features, bandwidth; runs the probes
 memory_plan, memory_notes   bytes of weights, KV cache and workspace; what is special about a model
 recommend, pair_text    the best pair for a device; its two lines and its profile
 find_models             where a model or head is; a hub id is downloaded
 needed_files            which files of a hub id are needed, and their hashes
-repo_files              the files of a hub id, with sizes and hashes
+repo_files              the files of a hub id, with sizes and hashes; errors of the hub as one-line messages
 pull                    download with resume and hash check
-http_errors disk_space  errors of the hub and of the disk as one-line messages
+disk_space              errors of the disk as one-line messages
 package_download        a model file out of a wheel of the Python package index
 remove                  delete a model from the hub's cache
-probe package_probes    do torch, bitsandbytes, native ops or Triton kernels work? In a process of its own
+package_probes          do torch, bitsandbytes, native ops or Triton kernels work? In a process of its own
 """

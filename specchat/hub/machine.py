@@ -1,12 +1,14 @@
-"""The hardware of this machine: GPUs and their free memory, main memory, CPU features.
+"""The hardware of this machine: GPUs and their free memory, main memory, CPU features, bandwidth.
 
-GPUs are those that torch can use, which a process of its own tells: this one imports no torch. Memory bandwidth is
-measured only on request; it takes a fraction of a second. What was measured once is kept: it is a property of the
-machine, and a second measurement beside other programs would differ.
+GPUs are those that torch can use, which a process of its own tells: this one imports no torch. The bandwidth of main
+memory is measured only on request; it takes a fraction of a second. What was measured once is kept: it is a property of
+the machine, and a second measurement beside other programs would differ. That of GPUs is in their makers' data sheets.
 """
 
 import json
 import os
+import re
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,9 +20,10 @@ from time import perf_counter
 from typing import Any
 
 from specchat.devices import CPU, CUDA, KINDS, DeviceKind, may_have_gpu
+from specchat.errors import last_output_line
 from specchat.hub.memory_plan import GIB, usable_gpu_bytes
-from specchat.hub.probe import probe
 from specchat.paths import cache_folder, read_json_object, write_atomically
+from specchat.python_child import PACKAGE_FOLDER, python_command
 
 # Features, and the flags that show them, also those of similar features on other CPUs.
 CPU_FEATURE_FLAGS = {
@@ -30,6 +33,22 @@ CPU_FEATURE_FLAGS = {
 COPY_BYTES_PER_THREAD = 64 * 2**20  # more than a CPU cache
 COPY_REPEATS = 4
 BUSY_CORES_SHARE = 0.5  # of the cores, in the last minute
+PROBE_TIMEOUT_SECONDS = 60.0
+SIMULATED_NAME = "a GPU with"
+# GB/s by words of the name that the driver reports; the first that occur in it count, so longer names stand first.
+BANDWIDTHS = {
+    "RTX 5090": 1792, "RTX 5080": 960, "RTX 5070 Ti": 896, "RTX 5070": 672, "RTX 5060 Ti": 448, "RTX 5060": 448,
+    "RTX 4090": 1008, "RTX 4080 SUPER": 736, "RTX 4080": 717, "RTX 4070 Ti SUPER": 672, "RTX 4070": 504,
+    "RTX 4060 Ti": 288, "RTX 4060": 272, "RTX 3090 Ti": 1008, "RTX 3090": 936, "RTX 3080 Ti": 912, "RTX 3080": 760,
+    "RTX 3070 Ti": 608, "RTX 3070": 448, "RTX 3060 Ti": 448, "RTX 3060": 360, "RTX 2080 Ti": 616, "RTX A6000": 768,
+    "RTX 6000 Ada": 960, "RTX PRO 6000": 1792, "L40S": 864, "L4": 300, "A10": 600, "A100-SXM4-80GB": 2039,
+    "A100 80GB PCIe": 1935, "Tesla T4": 320, "GH200": 4000, "H200": 4800, "H100 NVL": 3938, "H100 PCIe": 2000,
+    "H100": 3350, "B200": 8000,
+}  # fmt: skip
+# A GPU of which only the size is known (--memory): a usual one of at most this size, in GB. Larger ones are not slower.
+USUAL_GPUS = {
+    8: "RTX 4060", 12: "RTX 3060", 16: "RTX 5060 Ti", 24: "RTX 3090", 48: "RTX 6000 Ada", 80: "H100 PCIe", 96: "GH200",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -63,6 +82,15 @@ class Machine:
         return next(device for device in self.devices if not device.is_gpu)
 
 
+@dataclass(frozen=True)
+class Bandwidth:
+    bytes_per_second: float
+    gpu: str = ""  # whose it is; "" for main memory
+
+    def __str__(self) -> str:
+        return f"{self.bytes_per_second / 1e9:.0f} GB/s{f' ({self.gpu})' * bool(self.gpu)}"
+
+
 def detect_machine() -> Machine:
     return Machine((*detect_gpus(), main_memory()), cpu_features())
 
@@ -74,12 +102,31 @@ def machine_with_gpu(gpu_gib: float) -> Machine:
 
 def simulated_gpu(gpu_gib: float) -> Device:
     """A GPU of this size with only a display on it."""
-    return Device(CUDA, f"a GPU with {gpu_gib:g} GB", usable_gpu_bytes(gpu_gib), int(gpu_gib * GIB))
+    return Device(CUDA, f"{SIMULATED_NAME} {gpu_gib:g} GB", usable_gpu_bytes(gpu_gib), int(gpu_gib * GIB))
 
 
 def detect_gpus() -> tuple[Device, ...]:
     """The GPUs that torch finds; none, without asking it, where no driver is loaded."""
     return probed_gpus(probe("torch")) if may_have_gpu() else ()
+
+
+def probe(package: str) -> dict[str, Any]:
+    """Run a probe of `package_probes.py` by its name; returns {"error": ...} when it fails.
+
+    In a process of its own, because a broken installation may hang, print, or end the process that imports it.
+    """
+    try:
+        process = subprocess.run(
+            python_command("specchat.hub.package_probes", package), cwd=PACKAGE_FOLDER,
+            capture_output=True, text=True, timeout=PROBE_TIMEOUT_SECONDS, check=False,
+        )  # fmt: skip
+        if process.returncode:
+            return {"error": last_output_line(process.stderr, "the subprocess ended without a message")}
+        return json.loads(process.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        return {"error": f"no result after {PROBE_TIMEOUT_SECONDS:.0f} seconds"}
+    except (OSError, ValueError, IndexError) as error:
+        return {"error": f"its output is not readable ({type(error).__name__})"}
 
 
 def probed_gpus(torch_probe: Mapping[str, Any]) -> tuple[Device, ...]:
@@ -90,6 +137,18 @@ def probed_gpus(torch_probe: Mapping[str, Any]) -> tuple[Device, ...]:
         free = min(free, main_memory().free_bytes) if kind.shares_main_memory else free
         gpus.append(Device(kind, each["name"], free, each["total"]))
     return tuple(gpus)
+
+
+def gpu_bandwidth(device: Device) -> Bandwidth | None:
+    """The bandwidth of a GPU, or of a usual one of its size where only that is known; None for an unknown one."""
+    if device.kind is not CUDA:
+        return None
+    if device.name.startswith(SIMULATED_NAME):
+        sizes = [size for size in USUAL_GPUS if size * 2**30 <= device.total_bytes]
+        name = USUAL_GPUS[max(sizes)] if sizes else ""
+    else:
+        name = next((part for part in BANDWIDTHS if re.search(rf"\b{part}\b", device.name)), "")
+    return Bandwidth(BANDWIDTHS[name] * 1e9, name) if name else None
 
 
 def main_memory() -> Device:

@@ -1,6 +1,6 @@
 """Does a package work here? A program that prints one JSON object about the package in its argument, a name of PROBES.
 
-`probe.py` runs it in a process of its own.
+`machine.py` runs it in a process of its own.
 """
 
 import json

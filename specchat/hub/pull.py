@@ -15,8 +15,7 @@ from huggingface_hub.utils import WeakFileLock, build_hf_headers, hf_raise_for_s
 
 from specchat.errors import ModelError
 from specchat.hub.disk_space import check_disk_space, disk_errors_as_model_errors
-from specchat.hub.http_errors import HTTPError, hub_errors_as_model_errors
-from specchat.hub.repo_files import HubFile, RepoListing, list_repo_files
+from specchat.hub.repo_files import HTTPError, HubFile, RepoListing, hub_errors_as_model_errors, list_repo_files
 from specchat.hub.safetensors_headers import cached_model_folder
 from specchat.weights.gguf.gguf_preparation import Report, no_report
 

@@ -18,8 +18,7 @@ from specchat.devices import CUDA, DeviceKind
 from specchat.engine.cache_sizes import SCRATCH_ROWS
 from specchat.hub.architecture import EMBEDDING, OUTPUT
 from specchat.hub.catalog import GPU_SIZES_GB, CatalogEntry, catalog, head_architecture
-from specchat.hub.gpu_bandwidth import Bandwidth, gpu_bandwidth
-from specchat.hub.machine import Device, Machine, simulated_gpu
+from specchat.hub.machine import Bandwidth, Device, Machine, gpu_bandwidth, simulated_gpu
 from specchat.hub.memory_plan import (
     BF16_BYTES,
     GIB,

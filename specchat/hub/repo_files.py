@@ -1,19 +1,35 @@
 """Lists the needed files of a model on the hub, with sizes, hashes, the licence, and their paths in the cache.
 
 Sends one request to the hub and downloads nothing. Names and hashes from the hub are checked before they become a path
-or terminal output.
+or terminal output. Errors of the hub and of the network become one line that says what to do.
 """
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
-from huggingface_hub import HfApi, constants
+from huggingface_hub import HfApi, constants, get_session
+from huggingface_hub.errors import (
+    FileMetadataError,
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+)
 from huggingface_hub.hf_api import ModelInfo, RepoSibling
 
 from specchat.errors import ModelError
-from specchat.hub.http_errors import hub_errors_as_model_errors
 from specchat.hub.needed_files import digest_like, is_digest, needed_files
 from specchat.paths import hub_repo_folder
+
+HTTPError = cast(
+    "type[Exception]", HfHubHTTPError.__bases__[0]
+)  # the base class of the HTTP client that huggingface_hub uses
+PROBE_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -100,3 +116,51 @@ def _licence(info: ModelInfo) -> str:
     names += [tag.removeprefix("license:") for tag in info.tags or [] if tag.startswith("license:")]
     licence = next((str(name) for name in names if name), "unknown")
     return "".join(character for character in licence if character.isprintable())
+
+
+@contextmanager
+def hub_errors_as_model_errors(source: str) -> Generator[None]:
+    """Raise a ModelError for every error of the hub inside the block."""
+    hub = constants.ENDPOINT
+    try:
+        yield
+    except OfflineModeIsEnabled as error:
+        raise ModelError(f"{source}: HF_HUB_OFFLINE is set, so nothing is downloaded; unset it") from error
+    except GatedRepoError as error:
+        hint = f"accept its licence at {hub}/{source}, then log in ('hf auth login', or HF_TOKEN)"
+        raise ModelError(f"{source}: the model is gated: {hint}") from error
+    except RepositoryNotFoundError as error:
+        hint = "check the name; a private model needs 'hf auth login' or HF_TOKEN"
+        raise ModelError(f"{source}: the hub has no such model, or it is private: {hint}") from error
+    except HfHubHTTPError as error:
+        raise ModelError(f"{source}: {_status_message(error.response.status_code)}") from error
+    except HFValidationError as error:
+        raise ModelError(f"{source}: not a hub id like org/name") from error
+    except (HTTPError, LocalEntryNotFoundError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        message = f"the hub ({hub}) cannot be reached or closed the connection ({reason}); the downloaded part is kept"
+        raise ModelError(f"{source}: {message}") from error
+    except (FileMetadataError, ValueError, TypeError, KeyError) as error:
+        message = f"the server at {hub} is not a hub; does this network have a login page?"
+        raise ModelError(f"{source}: {message}") from error
+
+
+def offline_reason() -> str:
+    """Why nothing can be downloaded from the hub now; "" when it answers."""
+    if constants.is_offline_mode():
+        return "HF_HUB_OFFLINE is set"
+    try:
+        get_session().head(constants.ENDPOINT, timeout=PROBE_SECONDS)
+    except (HTTPError, OSError):
+        return f"the hub ({constants.ENDPOINT}) cannot be reached"
+    return ""
+
+
+def _status_message(status: int) -> str:
+    if status == 401:
+        return "the hub rejects the token (401): run 'hf auth login' again, or correct HF_TOKEN"
+    if status == 403:
+        return "access denied (403): the token needs read permission"
+    if status == 404:
+        return "the hub has no such model or file (404): check the name"
+    return f"the hub answers {status}; try again later"

@@ -44,9 +44,9 @@ from specchat.hub.find_models import find_model
 from specchat.loading.engine_memory import compute_features
 from specchat.loading.load_plan import HeadPlan, LoadPlan, ModelPlan, plan_load, reference_corpus_path
 from specchat.paths import kv_folder
-from specchat.permanent_objects import collect_all
 from specchat.plugins.own_plugins import OTHER_TOKENS_VARIANT, missing_variant
-from specchat.profile import BUILTIN_BACKEND, Profile, all_drafters
+from specchat.process_memory import collect_all
+from specchat.profile import Profile, all_drafters
 from specchat.profile.shipped_drafters import with_shipped_drafters
 from specchat.text.thinking import import_parser
 from specchat.text.tokenizer import Tokenizer
@@ -287,10 +287,9 @@ def _read_corpus(path: Path | None) -> ReferenceCorpus | None:
 
 def _cost_identity(profile: Profile, plan: LoadPlan, resources: DraftingResources) -> dict[str, str]:
     target, draft, models = resources.target, resources.draft_model, profile.models
-    backend = f" by {models.backend}" if models.backend != BUILTIN_BACKEND else ""
     draft_format = plan.draft.options.quant_format if plan.draft else ""
     return {
-        "target": f"{models.target} {plan.target.options.quant_format} {target.bytes}{backend}",
+        "target": f"{models.target} {plan.target.options.quant_format} {target.bytes}",
         "draft": f"{models.draft} {draft_format} {draft.bytes} {_device_name(draft)}" if draft else "",
         "heads": " ".join(f"{name} {head.bytes}" for name, head in resources.heads.items()),
         "dtype": _kv_form(target),

@@ -23,7 +23,7 @@ from specchat.hub.memory_plan import MemoryPlan, QuantizedModel, plan_memory
 from specchat.hub.recommend import FITS, TIGHT, TOO_LARGE, fit_label, format_gib
 from specchat.hub.safetensors_headers import read_architecture
 from specchat.paths import read_json_object
-from specchat.profile import BUILTIN_BACKEND, Models, Profile
+from specchat.profile import Models, Profile
 from specchat.profile.keys import AUTO
 from specchat.profile.shipped_drafters import with_shipped_drafters
 from specchat.weights.gguf.gguf_file import read_gguf, shard_paths
@@ -83,10 +83,9 @@ class ModelPlan:
         options = self.options
         dtype = "stored dtype" if options.dtype == STORED_DTYPE else options.dtype
         weights = "" if options.quant_format == FLOAT_FORMAT else f"{options.quant_format} weights, "
-        backend = "" if options.backend == BUILTIN_BACKEND else f", backend {options.backend}"
         kv_cache = "" if options.kv_cache == FLOAT_FORMAT else f", {options.kv_cache} KV cache"
         place = f"{_location(self.source, self.gguf)} (GGUF)" if self.gguf else _location(self.source, self.folder)
-        return f"{place}: {weights}{dtype} on {options.device}{kv_cache}{backend}"
+        return f"{place}: {weights}{dtype} on {options.device}{kv_cache}"
 
 
 @dataclass(frozen=True)
@@ -277,7 +276,6 @@ def _target_options(profile: Profile, folder: Path | None, features: ComputeFeat
         device,
         profile.limits.context,
         profile.speculation.exact,
-        models.backend,
         quant_format=_resolve_weights(models, models.weights, local_gguf(models.target), device, features),
         embedding_device=models.embedding_device,
         kv_cache=models.kv_cache,
@@ -297,7 +295,7 @@ def _resolve_weights(models: Models, weights: str, gguf: Path | None, device: st
     """The format for `auto`: the blocks of a GGUF file where they are fast, unless the user chose a dtype."""
     if weights != AUTO:
         return weights
-    has_blocks = gguf is not None and device == "cpu" and models.backend == BUILTIN_BACKEND
+    has_blocks = gguf is not None and device == "cpu"
     takes_blocks = has_blocks and features.has_fast_gguf_blocks and models.dtype == AUTO
     return GGUF_FORMAT if takes_blocks else FLOAT_FORMAT
 

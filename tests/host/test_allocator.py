@@ -10,10 +10,9 @@ import pytest
 
 from specchat.chat.request import Request
 from specchat.host import queue as queue_module
-from specchat.host.allocator import release_free_memory
 from specchat.host.queue import TurnQueue
 from specchat.loading.load_engine import load_engine
-from specchat.permanent_objects import collect_all
+from specchat.process_memory import collect_all, release_free_memory
 from specchat.profile import Profile
 from tests.faults.cancels import resident_bytes
 from tests.host.test_queue import Narrow, OneEngine, ask

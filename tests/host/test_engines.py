@@ -13,7 +13,7 @@ from specchat.chat.events import Event, Finished, Notice, Routed, TextDelta, Tot
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.transcript import Question
 from specchat.errors import ModelError
-from specchat.host import engine_loading, turn_admission
+from specchat.host import engine_loading, queue
 from specchat.host.engine_interface import EngineMemory
 from specchat.host.engine_loader import EngineLoader
 from specchat.host.loaded_engines import Room
@@ -245,7 +245,7 @@ def test_while_two_clients_keep_a_model_busy_a_question_for_another_is_answered_
     machine.ask("a 5", session="busy 2")
     machine.wait(asked[0])
 
-    assert started.index("other") <= 2 + turn_admission.MAX_OVERTAKING_TURNS
+    assert started.index("other") <= 2 + queue.MAX_OVERTAKING_TURNS
     assert machine.loaded[:2] == ["a 5", "b 5"]
 
 

@@ -23,7 +23,7 @@ from specchat.chat.request import Request
 from specchat.chat.transcript import Question
 from specchat.cli.session_options import last_session_id
 from specchat.errors import HostError, ProfileError, UsageError
-from specchat.host import silence
+from specchat.host import pending_answer
 from specchat.host.client import Conversation, SessionRequest, connect
 from specchat.profile.settings import read_settings
 from tests.host.fake import FakeEngine
@@ -170,7 +170,7 @@ def test_a_turn_is_cancelled_while_it_waits():
 
 
 def test_a_waiting_turn_keeps_the_settings_with_which_it_was_asked(monkeypatch):
-    monkeypatch.setattr(silence, "SILENCE_SECONDS", 0.1)  # after which the client knows that the turn waits
+    monkeypatch.setattr(pending_answer, "SILENCE_SECONDS", 0.1)  # after which the client knows that the turn waits
     busy = [Conversation().ask("slowly 100000") for _slot in range(FakeEngine.max_concurrent_turns)]
     for answer in busy:
         next(event for event in answer if isinstance(event, TextDelta))

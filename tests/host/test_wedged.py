@@ -17,7 +17,7 @@ import pytest
 from specchat.chat.events import Failed, Finished, Notice, PrefillProgress, TextDelta
 from specchat.chat.request import Request
 from specchat.errors import HostError
-from specchat.host import host_connection, host_lock, silence, spawn
+from specchat.host import host_connection, host_lock, pending_answer, spawn
 from specchat.host.client import Conversation, SessionRequest, connect
 from specchat.profile.settings import read_settings
 from tests.front import command
@@ -28,10 +28,10 @@ from tests.host.test_spawn import is_alive, until
 @pytest.fixture(autouse=True)
 def impatient(runtime, monkeypatch):
     monkeypatch.setattr(host_connection, "HELLO_TIMEOUT_SECONDS", 0.3)
-    monkeypatch.setattr(silence, "SILENCE_SECONDS", 0.2)
-    monkeypatch.setattr(silence, "CANCEL_SECONDS", 0.3)
-    monkeypatch.setattr(silence, "UNANSWERED_SECONDS", 0.2)
-    monkeypatch.setattr(silence, "GIVE_UP_SECONDS", 0.6)
+    monkeypatch.setattr(pending_answer, "SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(pending_answer, "CANCEL_SECONDS", 0.3)
+    monkeypatch.setattr(pending_answer, "UNANSWERED_SECONDS", 0.2)
+    monkeypatch.setattr(pending_answer, "GIVE_UP_SECONDS", 0.6)
     monkeypatch.setattr(host_lock, "STOP_SECONDS", 0.3)
     monkeypatch.setattr(spawn, "CONNECT_TIMEOUT_SECONDS", 0.3)
 

@@ -1,8 +1,7 @@
 """The bandwidth of a GPU by the name that its driver reports: that of another one must not stand for it."""
 
 from specchat.devices import CPU, CUDA
-from specchat.hub.gpu_bandwidth import gpu_bandwidth
-from specchat.hub.machine import Device
+from specchat.hub.machine import Device, gpu_bandwidth
 from tests.each_row import each_row
 
 

@@ -18,29 +18,29 @@ def register_slash_commands():
 BROKEN = {
     "import": ("import nothing_of_this_name", "ModuleNotFoundError: No module named 'nothing_of_this_name'"),
     "exit": ("raise SystemExit(3)", "SystemExit: 3"),
-    "raises": ("@hookimpl\ndef register_edit_checks(): raise ValueError('not today')", "ValueError: not today"),
-    "no list": ("@hookimpl\ndef register_edit_checks(): return 5", "must return a list of extensions, not int"),
+    "raises": ("@hookimpl\ndef register_context_loaders(): raise ValueError('not today')", "ValueError: not today"),
+    "no list": ("@hookimpl\ndef register_context_loaders(): return 5", "must return a list of extensions, not int"),
     "no offer": (
-        "@hookimpl\ndef register_edit_checks(): return ['.sql']",
+        "@hookimpl\ndef register_context_loaders(): return ['clip']",
         "must return a list of extensions, not of str",
     ),
     "no such hook": ("@hookimpl\ndef register_drafter(): return []", "unknown hook 'register_drafter'"),
-    "argument": ("@hookimpl\ndef register_edit_checks(session): return []", "Argument(s) {'session'}"),
+    "argument": ("@hookimpl\ndef register_context_loaders(session): return []", "Argument(s) {'session'}"),
     "bad name": (
-        "@hookimpl\ndef register_edit_checks(): return [Extension('sql', 'x', 'a:b')]",
-        "'sql' is not a valid name",
+        "@hookimpl\ndef register_context_loaders(): return [Extension('9 clips', 'x', 'a:b')]",
+        "'9 clips' is not a valid name",
     ),
     "bad place": (
-        "@hookimpl\ndef register_edit_checks(): return [Extension('.sql', 'x', 'a.b')]",
+        "@hookimpl\ndef register_context_loaders(): return [Extension('clip', 'x', 'a.b')]",
         "'package.module:attribute'",
     ),
     "no words": (
-        "@hookimpl\ndef register_edit_checks(): return [Extension('.sql', '', 'a:b')]",
+        "@hookimpl\ndef register_context_loaders(): return [Extension('clip', '', 'a:b')]",
         "needs a description of one line",
     ),
     "twice": (
-        "@hookimpl\ndef register_edit_checks(): return [Extension('.sql', 'x', 'a:b')] * 2",
-        "'.sql' is registered twice",
+        "@hookimpl\ndef register_context_loaders(): return [Extension('clip', 'x', 'a:b')] * 2",
+        "'clip' is registered twice",
     ),
 }
 
@@ -60,7 +60,7 @@ def test_a_broken_plugin_is_reported_in_one_line_and_the_others_work(install, ca
     install("shout", SHOUT)
 
     assert ["shout"] == list(find_extensions("slash_commands"))
-    assert {} == find_extensions("edit_checks")
+    assert {} == find_extensions("context_loaders")
     line = capsys.readouterr().err
     assert line.startswith("specchat: plugin alas is left out: ")
     assert message in line
@@ -125,7 +125,7 @@ def test_the_list_has_the_extensions_and_faults_of_each_plugin(install, capsys):
 
 def test_without_a_plugin_discovery_imports_nothing():
     loaded = modules_after(
-        "from specchat.plugins.discovery import find_extensions; assert not find_extensions('edit_checks')"
+        "from specchat.plugins.discovery import find_extensions; assert not find_extensions('context_loaders')"
     )
 
     assert not {"pluggy", "importlib.metadata", "torch", "click"} & loaded

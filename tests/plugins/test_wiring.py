@@ -1,4 +1,4 @@
-"""The extensions of a plugin in use: a command, a slash command, a loader, a check, a drafter, a backend."""
+"""The extensions of a plugin in use: a command, a slash command, a loader, a drafter, a server."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from specchat.chat.request import Request
 from specchat.cli.main import run
 from specchat.context.at_names import check_name, find_mentions
 from specchat.context.retrieve import ContextBudget, gather_context
-from specchat.edit.source_text import make_source
-from specchat.edit.syntax_check import check_syntax
-from specchat.errors import BrokenEditError, InputError, ModelError, PluginError, ProfileError, UsageError
+from specchat.errors import InputError, ModelError, PluginError, ProfileError, UsageError
 from specchat.host import spawn
 from specchat.host.engine_loader import EngineLoader
 from specchat.host.environment import host_environment
@@ -51,10 +49,6 @@ def register_slash_commands():
 def register_context_loaders():
     return [Extension("twice", "a text twice", "many:twice"), Extension("bytes", "no text", "many:as_bytes")]
 
-@hookimpl
-def register_edit_checks():
-    return [Extension(".sql", "statements end", "many:ends"), Extension(".css", "never works", "many:gone")]
-
 SEVEN = 7
 
 @click.command()
@@ -76,9 +70,6 @@ def twice(rest):
 
 def as_bytes(rest):
     return b"bytes"
-
-def ends(old, new):
-    return "" if new.rstrip().endswith(";") else "the last statement has no end"
 """
 DRAFTERS = """
 from specchat.errors import PluginError
@@ -88,10 +79,6 @@ def register_drafters():
     return [Extension(name, f"drafts {name}", f"drafting:{name}") for name in NAMES]
 
 @hookimpl
-def register_backends():
-    return [Extension("tiny", "our own passes again", "drafting:load"), Extension("none", "no model", "drafting:wild")]
-
-@hookimpl
 def register_servers():
     return [Extension("far", "a server", "drafting:connect")]
 
@@ -99,11 +86,6 @@ def connect(profile, on_event):
     return f"the engine of {profile.models.url}"
 
 NAMES = ("wild", "raising", "outside", "elsewhere", "greedy", "stranger", "nobody", "unmade", "missing", "near")
-
-def load(folder, loading):
-    from dataclasses import replace
-    from specchat.weights.load import load_model
-    return load_model(folder, replace(loading, backend="builtin"))
 
 def _drafter(propose):
     from specchat.engine.drafter import Drafter
@@ -218,17 +200,6 @@ def test_a_loader_without_a_text_is_an_error(name, error, message):
         gather_context([name], "why", ContextBudget(1000, 500))
 
 
-@pytest.mark.usefixtures("many")
-def test_a_check_applies_to_its_files_only(capsys):
-    check_syntax(make_source(b"select 1;\n", "a.sql"), "select 2;\n")
-    check_syntax(make_source(b"select 1;\n", "a.txt"), "select 2\n")
-    with pytest.raises(BrokenEditError, match=r"a.sql: .* the check of many: the last statement has no end"):
-        check_syntax(make_source(b"select 1;\n", "a.sql"), "select 2\n")
-
-    check_syntax(make_source(b"a {}\n", "a.css"), "b {}\n")
-    assert "plugin many: '.css' cannot be loaded from many:gone" in capsys.readouterr().err
-
-
 @pytest.mark.usefixtures("drafting")
 @each_row("variant", ["wild", "raising", "outside", "elsewhere", "greedy"])
 def test_no_drafter_of_a_plugin_can_change_the_text(variant, capsys):
@@ -314,16 +285,7 @@ def test_a_server_whose_plugin_is_missing_says_how_to_install_it(backend):
         Profile().override({"models.backend": backend, "models.url": "127.0.0.1:8000"})
 
 
-@pytest.mark.usefixtures("drafting")
-def test_a_backend_computes_the_passes_of_the_target():
-    theirs = load_engine(TINY.override({"models.backend": "tiny"}))
-
-    assert measure_answer(load_engine(TINY), ASKED).text == measure_answer(theirs, ASKED).text
-    with pytest.raises(PluginError, match="which is not a Model"):
-        load_engine(TINY.override({"models.backend": "none"}))
-
-
-def test_an_unknown_backend_is_an_error(install):
+def test_an_unknown_backend_is_an_error():
     with pytest.raises(ProfileError, match=r"models.backend cannot be 'tiny'"):
         TINY.override({"models.backend": "tiny"})
     assert "builtin" == TINY.models.backend

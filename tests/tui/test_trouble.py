@@ -338,7 +338,7 @@ def test_an_unreadable_history_is_reported_and_requests_still_work(run_on_screen
     def locked(_path):
         raise HostError("the history cannot be read: database is locked")
 
-    monkeypatch.setattr("specchat.host.conversation_turns.HistoryReader", locked)
+    monkeypatch.setattr("specchat.host.host_session.HistoryReader", locked)
 
     async def scenario(driver):
         await driver.wait_for_text("database is locked")

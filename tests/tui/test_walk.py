@@ -54,7 +54,7 @@ def beginner(runtime, brief_idle_waits, tmp_path, monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     pull = LazyCommand("tests.cli.test_setup:pull", "")
     monkeypatch.setattr(ModelsGroup, "lazy_commands", {**ModelsGroup.lazy_commands, "pull": pull})
-    monkeypatch.setattr("specchat.hub.http_errors.offline_reason", lambda: "")
+    monkeypatch.setattr("specchat.hub.repo_files.offline_reason", lambda: "")
     monkeypatch.setattr(picker, "GRACE_SECONDS", 0.0)
     monkeypatch.setattr("specchat.cli.chat.exit_when_terminal_closes", lambda: None)
     (tmp_path / FILE).write_text(FILE_TEXT)

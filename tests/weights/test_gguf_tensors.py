@@ -13,7 +13,6 @@ from specchat.forward.linear.packed_linear import PackedLinear
 from specchat.forward.linear.quant_linear import hardware_warning
 from specchat.forward.llama.embedding_rows import EmbeddingRows
 from specchat.forward.llama.llama import LlamaModel
-from specchat.weights import load as load_module
 from specchat.weights.gguf.gguf_conversion import safetensors_folder
 from specchat.weights.gguf.gguf_file import read_gguf
 from specchat.weights.gguf.gguf_preparation import prepared_gguf
@@ -208,12 +207,3 @@ def test_a_family_that_transformers_computes_is_converted_when_it_is_loaded(tmp_
     assert isinstance(model, TransformersModel)
     assert {"converting model.gguf"} == {what for what, _done, _total in reports}
     assert (folder / "bf16" / "model.safetensors").is_file()
-
-
-def test_a_plugin_gets_a_folder_with_safetensors(tmp_path, monkeypatch):
-    folder, given = prepared_gguf(write_gguf(tmp_path / "model.gguf")), []
-    monkeypatch.setattr(load_module, "_load_from_plugin", lambda each, _options: given.append(each))
-
-    load_model(folder, LoadOptions(backend="other"))
-
-    assert [folder / "bf16"] == given

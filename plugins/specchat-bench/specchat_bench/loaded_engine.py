@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from specchat.permanent_objects import permanent_objects
+from specchat.process_memory import permanent_objects
 from specchat.terminal import write_line
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from specchat.errors import HostError
 from specchat.host.spawn import runtime_folder
 from specchat.log_file import log_to_stderr
-from specchat.permanent_objects import permanent_objects
+from specchat.process_memory import permanent_objects
 
 MAX_LOG_FILES = 5
 READ_BYTES = 2**18

@@ -3,6 +3,7 @@
 command.py           `specchat web`
 browser_access.py    one browser may connect: a token that works once, a cookie, and the same origin
 server.py            textual-serve with access control in front; a process of the command for each tab
+tab.py               that process, which ends with the server
 
 Every process of specchat imports this file, so it only declares the extensions.
 """

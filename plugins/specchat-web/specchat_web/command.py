@@ -7,10 +7,19 @@ from pathlib import Path
 
 import click
 
+from specchat import python_child
 from specchat.cli.notes import print_note
-from specchat.die_with_parent import command_with_parent
+from specchat_web import tab
 
-CHAT_COMMAND = command_with_parent("chat")
+
+def tab_command(*words: str) -> tuple[str, ...]:
+    """The words that run `specchat …` for as long as this process lives."""
+    command = python_child.python_command("specchat", *words)
+    program = command.index(python_child.__file__)
+    return (*command[:program], tab.__file__, *command[program:])
+
+
+CHAT_COMMAND = tab_command("chat")
 
 
 @click.command(context_settings={"ignore_unknown_options": True})

@@ -254,12 +254,14 @@ def test_a_program_ends_when_its_parent_is_killed():
         time.sleep(0.05)
 
 
-TETHERED = """
-import os, runpy, time
-from specchat import die_with_parent
-runpy.run_module = lambda *_, **__: (print(os.getpid(), flush=True), time.sleep(600))
-die_with_parent.POLL_SECONDS = 0.05
-die_with_parent.main()
+TETHERED = f"""
+import os, runpy, sys, time
+sys.path.append({PLUGIN!r})
+from specchat_web import tab
+runpy.run_path = lambda *_, **__: (print(os.getpid(), flush=True), time.sleep(600))
+tab.POLL_SECONDS = 0.05
+sys.argv = ["tab.py", "program.py"]
+tab.main()
 """
 
 

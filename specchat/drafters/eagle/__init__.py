@@ -9,5 +9,4 @@ native_tree.py      a kernel: the tree on a CPU, in one native call
 head.py             heads over pairs
 mla.py              multi-head latent attention, which some heads have
 eagle3_format.py mtp_format.py      published formats
-mtp_layer.py        the sizes of MLA and of a mixture of experts in an MTP head
 """
