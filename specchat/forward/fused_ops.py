@@ -25,7 +25,7 @@ from specchat.forward.attention import AttentionMask, Scores, apply_rope, attent
 from specchat.forward.batch import CacheRows, ForwardBatch, ancestor_masks
 from specchat.forward.cuda.kernel_trial import triton_module
 from specchat.forward.linear.linear import TOLERANCE, sample_tensor
-from specchat.forward.llama.scaling import GELU_TANH, SILU, Activation, Scaling, SwiGluClamp
+from specchat.forward.llama.variations import GELU_TANH, SILU, Activation, Scaling, SwiGluClamp
 from specchat.forward.native.native_ops import (
     DTYPE_NAMES,
     NativeBorderError,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specchat.forward.llama.layer_shape import OTHER_NETWORK, LayerShape
+from specchat.forward.llama.variations import OTHER_NETWORK, LayerShape
 
 Config = Mapping[str, Any]
 FULL = "full_attention"

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
-from specchat.forward.llama.layer_shape import LayerShape
-from specchat.forward.llama.scaling import GELU_TANH, SILU, Scaling
+from specchat.forward.llama.variations import GELU_TANH, SILU, LayerShape, Scaling
 from specchat.weights.gemma4_layers import gemma4_layer_shapes
 
 Config = Mapping[str, Any]

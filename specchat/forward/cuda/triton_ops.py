@@ -18,7 +18,7 @@ from specchat.forward.cuda import triton_attention, triton_rows
 from specchat.forward.cuda.kernel_trial import passes
 from specchat.forward.fused_ops import AttentionDimensions, QKVInputs, TorchOps, matches_torch
 from specchat.forward.linear.linear import TOLERANCE, sample_tensor
-from specchat.forward.llama.scaling import SILU, Activation, SwiGluClamp
+from specchat.forward.llama.variations import SILU, Activation, SwiGluClamp
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 MAX_HEAD_SIZE = 256  # keys and values of a block lie in the memory of a multiprocessor

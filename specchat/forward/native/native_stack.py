@@ -27,10 +27,10 @@ from specchat.forward.llama.decoder_layer import (
     DecoderLayer,
     DecoderStack,
     GatedMlp,
+    PerLayerInput,
     RopeAngles,
 )
-from specchat.forward.llama.per_layer_input import PerLayerInput
-from specchat.forward.llama.scaling import GELU_TANH, SwiGluClamp
+from specchat.forward.llama.variations import GELU_TANH, SwiGluClamp
 from specchat.forward.native.native_ops import Kernel, NativeBorderError, check_border, data_pointer, native_kernels
 
 _POINTER, _INT64, _DOUBLE = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
