@@ -190,7 +190,7 @@ class NativeProgram:
 
     def _check_norms(self, norms: Sequence[Tensor | None], size: int) -> None:
         like = torch.empty(0, dtype=self._dtype)
-        check_border("decoder_stack", like, *((norm, (size,)) for norm in norms if norm is not None))
+        check_border("decoder_stack", like, *((norm, (size,)) for norm in norms))
 
     def _check(
         self,
