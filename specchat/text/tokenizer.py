@@ -37,7 +37,8 @@ class Tokenizer:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._settings = _tokenizer_settings(folder)
+        # special_tokens_map.json is of older folders
+        self._settings = _read_json(folder / "special_tokens_map.json") | _read_json(folder / "tokenizer_config.json")
         self._encoder = TokenEncoder(folder)
         backend = self._encoder.backend
         self.vocabulary: dict[str, int] = backend.get_vocab(with_added_tokens=True)
@@ -153,8 +154,8 @@ class Tokenizer:
 
     def _declared_stop_ids(self) -> set[int]:
         """The stop tokens in the files of the folder; generation_config.json goes before config.json."""
-        generation = _read_json(self.folder / "generation_config.json", {})
-        config = _read_json(self.folder / "config.json", {})
+        generation = _read_json(self.folder / "generation_config.json")
+        config = _read_json(self.folder / "config.json")
         candidates = (file.get("eos_token_id") for file in (generation, config, config.get("text_config") or {}))
         declared = next((ids for ids in candidates if ids is not None), [])
         stop_ids = {declared} if isinstance(declared, int) else set[int](declared)
@@ -223,16 +224,12 @@ def _load_template(folder: Path, settings: Mapping[str, Any]) -> ChatTemplate:
         raise ModelError(f"{folder}: its chat template cannot be read: {error}") from error
 
 
-def _tokenizer_settings(folder: Path) -> dict[str, Any]:
-    """tokenizer_config.json, merged over special_tokens_map.json of older folders."""
-    return _read_json(folder / "special_tokens_map.json", {}) | _read_json(folder / "tokenizer_config.json", {})
-
-
-def _read_json(path: Path, default: dict[str, Any]) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
+    """The object in a file; empty without the file."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return default
+        return {}
     except (OSError, ValueError) as error:
         raise ModelError(f"{path}: not readable as JSON: {error}") from error
 
