@@ -45,7 +45,7 @@ from specchat.forward.llama.decoder_layer import (
     RopeAngles,
 )
 from specchat.forward.llama.rope import Rope
-from specchat.forward.llama.scaling import GELU_TANH, Scaling
+from specchat.forward.llama.variations import GELU_TANH, Scaling
 from specchat.weights.llama_families import LAYER_SCALAR, network_config, rope_config, sliding_window
 from specchat.weights.tensor_files import TensorFiles, WeightLoader
 

@@ -8,6 +8,7 @@ model.py           the interface of a target or draft model: prefill and forward
 cache.py           the KV cache, and the pool that allocates it
 cache_sizes.py     how many rows a text takes there; without torch
 prefix_cache.py    the texts in memory, found by their tokens, of all conversations
+checkpoints.py     the lengths to which recurrent states can go back, and which of them are dropped
 int8_rows.py       rows of a KV cache in 8 bits
 kv_arena.py        rows of all caches of a model at one address, for CUDA graphs
 device.py          copies to the device that do not wait

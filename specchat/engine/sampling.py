@@ -230,7 +230,7 @@ class Sampler:
         logits = self._penalize_and_mask(logits, rows, seen_tokens)
         if self.is_truncating:
             kept = self._truncate(logits, count)
-            logits, ids = kept.logits, _ids_of(kept.columns, rows.token_ids)
+            logits, ids = kept.logits, kept.columns if rows.token_ids is None else rows.token_ids[kept.columns]
         else:
             logits = logits / self.temperature
             ids = _all_token_ids(logits.shape[-1], logits.device) if rows.token_ids is None else rows.token_ids
@@ -304,11 +304,6 @@ def _top_tokens(scores: Tensor, token_ids: Tensor | None, count: int) -> Ranking
     if token_ids is not None:
         order = token_ids[order] if token_ids.dim() == 1 else token_ids.gather(-1, order)
     return Ranking(order, best)
-
-
-def _ids_of(columns: Tensor, token_ids: Tensor | None) -> Tensor:
-    """The token ids of columns; with a reduced vocabulary they differ. [N, C]"""
-    return columns if token_ids is None else token_ids[columns]
 
 
 def _column_ids(logits: Tensor) -> Tensor:

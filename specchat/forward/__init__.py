@@ -4,7 +4,6 @@ batch.py         tokens, positions and attention mask of a pass
 attention.py     additive masks and softmax attention
 fused_ops.py     RMS norm, SwiGLU, GeGLU, RoPE, attention: by torch, native or Triton kernels
 recurrences.py   gated delta rule and short convolution, row by row
-cache_states.py  checkpoints of their states, to go back in a text
 linear/          rows times weights, in every format
 llama/           our networks
 native/          C++ kernels for CPUs

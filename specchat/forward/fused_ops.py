@@ -25,7 +25,7 @@ from specchat.forward.attention import AttentionMask, Scores, apply_rope, attent
 from specchat.forward.batch import CacheRows, ForwardBatch, ancestor_masks
 from specchat.forward.cuda.kernel_trial import triton_module
 from specchat.forward.linear.linear import TOLERANCE, sample_tensor
-from specchat.forward.llama.scaling import GELU_TANH, SILU, Activation, Scaling, SwiGluClamp
+from specchat.forward.llama.variations import GELU_TANH, SILU, Activation, Scaling, SwiGluClamp
 from specchat.forward.native.native_ops import (
     DTYPE_NAMES,
     NativeBorderError,
@@ -270,13 +270,10 @@ class NativeOps(TorchOps):
         self.check_angles(states, inputs.cos, inputs.sin)
         written_heads = sizes.kv_heads if inputs.writes_kv else 0
         check_border("attention", states, (states, (count, (sizes.heads + 2 * written_heads) * sizes.head_size)))
+        check_border("attention", states, *((norm, (sizes.head_size,)) for norm in (inputs.q_norm, inputs.k_norm)))
+        check_border("attention", states, (inputs.sinks, (sizes.heads,)))
         if mask is not None and mask.allowed.shape != (count, location.kv_length):
             raise NativeBorderError(f"attention: a mask of {list(mask.allowed.shape)} for {count} rows")
-        for norm in (inputs.q_norm, inputs.k_norm):
-            if norm is not None:
-                check_border("attention", states, (norm, (sizes.head_size,)))
-        if inputs.sinks is not None:
-            check_border("attention", states, (inputs.sinks, (sizes.heads,)))
 
 
 def select_fused_ops(dimensions: AttentionDimensions, like: Tensor) -> TorchOps:

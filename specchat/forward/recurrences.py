@@ -82,7 +82,8 @@ def step_delta_rule(rule: DeltaRule, *, into: Tensor | None = None) -> Tensor:
     after = rule.state if into is None else into
     check_border("gated_delta", rule.state, (rule.state, state_shape), (after, state_shape), *numbers)
     tensors = map(data_pointer, (rule.state, query, key, value, decay, beta, rule.parents, out, into))
-    kernel(*tensors, rows, heads, key_heads, keys, values, decays, _threads(rows, rule.state))
+    threads = torch.get_num_threads() if rows * rule.state.numel() > SINGLE_THREAD_NUMBERS else 1
+    kernel(*tensors, rows, heads, key_heads, keys, values, decays, threads)
     return out
 
 
@@ -115,8 +116,7 @@ def convolve(convolution: Convolution) -> Tensor:
     if x.dtype != weight.dtype or (kernel := _kernel("convolution", x)) is None:
         return convolution_by_torch(convolution)
     x, weight, channels, (rows, width) = x.contiguous(), weight.contiguous(), x.shape[-1], windows.shape
-    biases = () if bias is None else ((bias, (channels,)),)
-    check_border("convolution", x, (weight, (width, channels)), *biases)
+    check_border("convolution", x, (weight, (width, channels)), (bias, (channels,)))
     out = x.new_empty(rows, channels)
     tensors = map(data_pointer, (x, windows, weight, bias, out))
     kernel(*tensors, rows, channels, width, int(convolution.has_silu))
@@ -162,10 +162,6 @@ def convolution_by_torch(convolution: Convolution) -> Tensor:
 def _normalized(rows: Tensor) -> Tensor:
     rows = rows.float()
     return rows * torch.rsqrt((rows * rows).sum(dim=-1, keepdim=True) + NORM_EPSILON)
-
-
-def _threads(rows: int, state: Tensor) -> int:
-    return torch.get_num_threads() if rows * state.numel() > SINGLE_THREAD_NUMBERS else 1
 
 
 def _kernel(name: str, rows: Tensor, state: Tensor | None = None) -> Kernel | None:

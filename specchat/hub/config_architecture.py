@@ -14,7 +14,7 @@ from math import prod
 from typing import Any
 
 from specchat.errors import ModelError
-from specchat.forward.llama.layer_shape import LayerShape
+from specchat.forward.llama.variations import LayerShape
 from specchat.hub.architecture import EMBEDDING, EXPERT, IDLE, LINEAR, OTHER, OUTPUT, Architecture, KVLayers, Matrix
 from specchat.weights.llama_families import (
     COMPOSITE_TYPES,

@@ -49,8 +49,7 @@ from specchat.process_memory import collect_all
 from specchat.profile import Profile, all_drafters
 from specchat.profile.shipped_drafters import with_shipped_drafters
 from specchat.text.thinking import import_parser
-from specchat.text.tokenizer import Tokenizer
-from specchat.text.vocabulary import check_same_tokens
+from specchat.text.tokenizer import Tokenizer, check_same_tokens
 from specchat.threads import ThreadWatchdog, is_thread_count_set, threads_for
 from specchat.weights.gguf.gguf_preparation import Report
 from specchat.weights.kv_files import KVFiles, kv_identity

@@ -6,8 +6,8 @@ draft tree needs. Knows the interface `engine.grammar`, and nothing else of the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,9 @@ import torch
 from torch import Tensor
 
 from specchat.errors import ModelError, UsageError
+
+# As json.dumps writes: keys and brackets become forced tokens, and a small model cannot generate spaces forever.
+FIXED_SPACES = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
 class TokenGrammar:
@@ -65,37 +68,32 @@ class TokenGrammar:
 
 def json_schema_grammar(schema: str, tokenizer: Path, vocab_size: int, stop_token_ids: frozenset[int]) -> TokenGrammar:
     """A grammar of the JSON that a schema describes. UsageError for unsatisfiable or unsupported schemas."""
-    try:
-        # Fixed whitespace, as json.dumps writes it: keys and brackets become forced tokens, and a small model cannot
-        # generate spaces forever.
-        grammar = _library().LLMatcher.grammar_from_json_schema(
-            schema, overrides={"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-        )
-    except ValueError as error:
-        raise UsageError(f"the schema cannot be used: {_first_error_line(str(error))}") from error
-    return _compile_grammar(grammar, "schema", tokenizer, vocab_size, stop_token_ids)
+    read_schema = partial(_library().LLMatcher.grammar_from_json_schema, schema, overrides=FIXED_SPACES)
+    return _compile_grammar(read_schema, "schema", tokenizer, vocab_size, stop_token_ids)
 
 
 def regex_grammar(pattern: str, tokenizer: Path, vocab_size: int, stop_token_ids: frozenset[int]) -> TokenGrammar:
     """A grammar of the texts that a regular expression matches as a whole. UsageError for an invalid expression."""
-    grammar = _library().LLMatcher.grammar_from_regex(pattern)
-    return _compile_grammar(grammar, "expression", tokenizer, vocab_size, stop_token_ids)
+    read_pattern = partial(_library().LLMatcher.grammar_from_regex, pattern)
+    return _compile_grammar(read_pattern, "expression", tokenizer, vocab_size, stop_token_ids)
 
 
 def lark_grammar(source: str, tokenizer: Path, vocab_size: int, stop_token_ids: frozenset[int]) -> TokenGrammar:
     """A grammar in llguidance's variant of Lark. UsageError for an invalid one."""
-    try:
-        grammar = _library().LLMatcher.grammar_from_lark(source)
-    except ValueError as error:
-        raise UsageError(f"the grammar cannot be used: {_first_error_line(str(error))}") from error
-    return _compile_grammar(grammar, "grammar", tokenizer, vocab_size, stop_token_ids)
+    read_source = partial(_library().LLMatcher.grammar_from_lark, source)
+    return _compile_grammar(read_source, "grammar", tokenizer, vocab_size, stop_token_ids)
 
 
 def _compile_grammar(
-    grammar: str, source_name: str, tokenizer: Path, vocab_size: int, stop_token_ids: frozenset[int]
+    read: Callable[[], str], source_name: str, tokenizer: Path, vocab_size: int, stop_token_ids: frozenset[int]
 ) -> TokenGrammar:
     tokens = _llguidance_tokenizer(tokenizer, vocab_size, tuple(sorted(stop_token_ids)))
-    if error := _library().LLMatcher.validate_grammar(grammar, tokens):
+    try:
+        grammar = read()
+        error = _library().LLMatcher.validate_grammar(grammar, tokens)
+    except ValueError as fault:
+        grammar, error = "", str(fault)
+    if error:
         raise UsageError(f"the {source_name} cannot be used: {_first_error_line(error)}")
     return TokenGrammar(_library().LLMatcher(tokens, grammar, log_level=0), vocab_size, stop_token_ids)
 

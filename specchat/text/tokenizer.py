@@ -37,7 +37,8 @@ class Tokenizer:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._settings = _tokenizer_settings(folder)
+        # special_tokens_map.json is of older folders
+        self._settings = _read_json(folder / "special_tokens_map.json") | _read_json(folder / "tokenizer_config.json")
         self._encoder = TokenEncoder(folder)
         backend = self._encoder.backend
         self.vocabulary: dict[str, int] = backend.get_vocab(with_added_tokens=True)
@@ -153,13 +154,44 @@ class Tokenizer:
 
     def _declared_stop_ids(self) -> set[int]:
         """The stop tokens in the files of the folder; generation_config.json goes before config.json."""
-        generation = _read_json(self.folder / "generation_config.json", {})
-        config = _read_json(self.folder / "config.json", {})
+        generation = _read_json(self.folder / "generation_config.json")
+        config = _read_json(self.folder / "config.json")
         candidates = (file.get("eos_token_id") for file in (generation, config, config.get("text_config") or {}))
         declared = next((ids for ids in candidates if ids is not None), [])
         stop_ids = {declared} if isinstance(declared, int) else set[int](declared)
         eos = self.vocabulary.get(_content(self._settings.get("eos_token")))
         return stop_ids | ({eos} if eos is not None else set())
+
+
+def check_same_tokens(target: Tokenizer, draft: Tokenizer) -> None:
+    """ModelError when the ordinary tokens differ. The sizes of models say nothing: related ones are padded differently.
+
+    Control tokens and other added tokens may differ, as between generations of one family: plain text never needs them.
+    """
+    if difference := _first_difference(target, draft):
+        raise ModelError(
+            f"draft {draft}: its tokens are not those of the target {target} ({difference}); "
+            "choose a draft of the same family, or none with --draft ''"
+        )
+
+
+def _first_difference(target: Tokenizer, draft: Tokenizer) -> str | None:
+    """A description of the lowest id whose ordinary token differs. Added tokens on either side may differ."""
+    target_pieces, draft_pieces = _ordinary_tokens(target), _ordinary_tokens(draft)
+    added = target.added | draft.added
+    for token in sorted(target_pieces.keys() | draft_pieces.keys()):
+        expected, actual = target_pieces.get(token), draft_pieces.get(token)
+        if expected != actual and token not in added:
+            return f"id {token} is {_token_repr(expected)} in the target and {_token_repr(actual)} in the draft"
+    return None
+
+
+def _ordinary_tokens(tokenizer: Tokenizer) -> dict[int, str]:
+    return {token: piece for piece, token in tokenizer.vocabulary.items() if token not in tokenizer.added}
+
+
+def _token_repr(piece: str | None) -> str:
+    return "nothing" if piece is None else repr(piece)
 
 
 def _vocabulary_size(vocabulary: Mapping[str, int], folder: Path) -> int:
@@ -192,16 +224,12 @@ def _load_template(folder: Path, settings: Mapping[str, Any]) -> ChatTemplate:
         raise ModelError(f"{folder}: its chat template cannot be read: {error}") from error
 
 
-def _tokenizer_settings(folder: Path) -> dict[str, Any]:
-    """tokenizer_config.json, merged over special_tokens_map.json of older folders."""
-    return _read_json(folder / "special_tokens_map.json", {}) | _read_json(folder / "tokenizer_config.json", {})
-
-
-def _read_json(path: Path, default: dict[str, Any]) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
+    """The object in a file; empty without the file."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return default
+        return {}
     except (OSError, ValueError) as error:
         raise ModelError(f"{path}: not readable as JSON: {error}") from error
 

@@ -21,12 +21,11 @@ from torch import Tensor
 
 from specchat.engine.grammar import Grammar
 from specchat.errors import UsageError
-from specchat.text.llguidance_grammar import TokenGrammar, lark_grammar
+from specchat.text.llguidance_grammar import FIXED_SPACES, TokenGrammar, lark_grammar
 from specchat.text.thinking_budget import Phase, ThinkingBudget
 from specchat.text.tokenizer import Tokenizer
 from specchat.text.tool_calls import JsonPlace
 
-FIXED_SPACES = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}  # as json.dumps writes
 ANY_OBJECT = {"type": "object", "additionalProperties": True}
 BRACKETS = re.compile(rb"[\]}\s]*[\]}][\]}\s]*")
 CLOSING_TOKENS = 64  # at least, for the fields that a schema requires

@@ -7,14 +7,12 @@ int4_checkpoints   published AWQ and GPTQ weights, packed or read as floats
 mxfp4_checkpoints  published MXFP4 experts, read as floats
 llama_families     the families that forward.llama.llama computes: their configs and tensor names, as a table
 llama_manifest     which tensor of a checkpoint becomes which weight of a layer
-gemma4_layers      the shapes of the layers of Gemma 4, from its config
 llama_weights      safetensors of a Llama-like model → forward.llama.llama
 moe_weights        the experts of a layer, in the layouts of checkpoints → forward.llama.moe
 transformers_files any other safetensors → a network of transformers; missing and unknown tensors are refused
 network_weights    which weights of a network of transformers are quantized, one after the other, while it is loaded
 decoding_forms     how a network of transformers is decoded and uses its weights, as a probe found at its first load
 gguf/              files of GGUF: header, blocks, tensors, tokenizer
-cached_folders     a folder in the cache that is made once, by one process
 load_options       which device and dtype a model has, resolved without torch
 load               a folder → a Model: llama_weights, transformers, or a plugin
 kv_files           the rows of a KV cache of a conversation, in files

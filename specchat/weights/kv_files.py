@@ -12,9 +12,9 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -121,7 +121,8 @@ def _text_rows(tokens: list[int], tensors: dict[str, Tensor]) -> TextRows | None
         if state := STATE.fullmatch(key):
             states.setdefault(int(state["length"]), {})[state["name"]] = tensor
         elif key != TOKENS:
-            stacks[_shape(key)] = tensor
+            heads, size = key.split("x")
+            stacks[int(heads), int(size)] = tensor
     shared = {length: state for length, state in states.items() if length < len(tokens)}
     if states and not shared:
         return None
@@ -131,42 +132,35 @@ def _text_rows(tokens: list[int], tensors: dict[str, Tensor]) -> TextRows | None
 
 def _read_tokens(path: Path) -> list[int]:
     """The tokens of a file; none of one that is damaged, which is removed."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            tokens: list[int] = file.get_tensor(TOKENS).tolist()
-    except (OSError, SafetensorError) as error:
-        _remove_damaged(path, error)
-        return []
-    return tokens
+    with _removed_if_damaged(path), safe_open(path, framework="pt") as file:
+        return file.get_tensor(TOKENS).tolist()
+    return []
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor] | None:
     """What a file holds; None if it is damaged, and then it is removed."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            checksums = json.loads((file.metadata() or {}).get(CHECKSUMS, "{}"))
-            tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            if {name: _checksum(tensor) for name, tensor in tensors.items()} != checksums:
-                raise CacheError("its checksums do not match")
+    with _removed_if_damaged(path), safe_open(path, framework="pt") as file:
+        checksums = json.loads((file.metadata() or {}).get(CHECKSUMS, "{}"))
+        tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if {name: _checksum(tensor) for name, tensor in tensors.items()} != checksums:
+            raise CacheError("its checksums do not match")
         os.utime(path)
-    except (OSError, ValueError, SafetensorError, CacheError) as error:
-        _remove_damaged(path, error)
-        return None
-    return tensors
-
-
-def _shape(name: str) -> tuple[int, int]:
-    heads, size = name.split("x")
-    return int(heads), int(size)
+        return tensors
+    return None
 
 
 def _checksum(tensor: Tensor) -> int:
     return crc32(tensor.reshape(-1).view(torch.uint8).numpy().data)
 
 
-def _remove_damaged(path: Path, error: Exception) -> None:
-    log.warning("%s is damaged and removed: %s", path.name, error)
-    path.unlink(missing_ok=True)
+@contextmanager
+def _removed_if_damaged(path: Path) -> Generator[None]:
+    """Go on behind the block where a file cannot be read, without the file."""
+    try:
+        yield
+    except (OSError, ValueError, SafetensorError, CacheError) as error:
+        log.warning("%s is damaged and removed: %s", path.name, error)
+        path.unlink(missing_ok=True)
 
 
 def _remove_oldest(folder: Path, budget_bytes: int) -> None:

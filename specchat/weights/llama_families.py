@@ -11,9 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
-from specchat.forward.llama.layer_shape import LayerShape
-from specchat.forward.llama.scaling import GELU_TANH, SILU, Scaling
-from specchat.weights.gemma4_layers import gemma4_layer_shapes
+from specchat.forward.llama.variations import GELU_TANH, OTHER_NETWORK, SILU, LayerShape, Scaling
 
 Config = Mapping[str, Any]
 LayerRule = Callable[[Config, int], bool]
@@ -25,6 +23,7 @@ TEXT_PREFIXES = {
     "language_model.model.": "model.", "model.language_model.": "model.", "language_model.lm_head.": "lm_head.",
     "lm_head.": "lm_head.",
 }  # fmt: skip
+GEMMA4_GLOBAL_HEAD_SIZE = 512  # of a config that leaves it out
 LAYER_SCALAR = "layer_scalar"  # without `.weight`
 
 
@@ -134,6 +133,40 @@ def _equal_layers(_config: Config, _kinds: Sequence[str]) -> tuple[LayerShape, .
     return ()
 
 
+def _gemma4_layer_shapes(config: Config, kinds: Sequence[str]) -> tuple[LayerShape, ...]:
+    """The shape of each layer; `kinds` as `layer_types`. The config is the published one, or one of transformers.
+
+    Full attention has heads of another size than attention with a sliding window, and the last layers read the keys and
+    values of an earlier layer of their kind.
+    """
+    own = len(kinds) - int(config.get("num_kv_shared_layers") or 0)
+    return tuple(_gemma4_layer_shape(config, kinds, layer, own) for layer in range(len(kinds)))
+
+
+def _gemma4_layer_shape(config: Config, kinds: Sequence[str], layer: int, own: int) -> LayerShape:
+    kind, is_shared = kinds[layer], layer >= own
+    sources = [index for index in range(max(own, 0)) if kinds[index] == kind]
+    given = _gemma4_attention_sizes(config, kind, layer)
+    return LayerShape(
+        kv_heads=given.get("num_key_value_heads") or config["num_key_value_heads"],
+        head_size=given.get("head_dim") or config["head_dim"],
+        intermediate_size=config["intermediate_size"] * (2 if is_shared and config.get("use_double_wide_mlp") else 1),
+        kv_source=(sources or [OTHER_NETWORK])[-1] if is_shared else None,
+        has_values=not config.get("attention_k_eq_v") or kind != FULL,
+        normalizes_values=True,
+    )
+
+
+def _gemma4_attention_sizes(config: Config, kind: str, layer: int) -> Config:
+    """The sizes in which a layer differs from those of the whole network."""
+    if (by_layer := config.get("per_layer_config")) is not None:
+        return by_layer.get(str(layer)) or {}
+    if kind != FULL:
+        return {}
+    kv_heads = config.get("num_global_key_value_heads") if config.get("attention_k_eq_v") else None
+    return {"head_dim": config.get("global_head_dim") or GEMMA4_GLOBAL_HEAD_SIZE, "num_key_value_heads": kv_heads}
+
+
 def _llama_scaling(_config: Config) -> Scaling:
     return Scaling()
 
@@ -221,7 +254,7 @@ _GEMMA4 = Family(
     GELU_TANH,
     "hidden_activation",
     scaling=_gemma4_scaling,
-    layer_shapes=gemma4_layer_shapes,
+    layer_shapes=_gemma4_layer_shapes,
     has_window=_has_window_in_gemma4,
     sliding_rope_base=RopeBase(),
 )  # fmt: skip

@@ -13,9 +13,9 @@ from typing import Any
 
 from specchat.errors import ModelError
 from specchat.forward.llama.gated_delta_net import DeltaNetSizes
-from specchat.forward.llama.layer_shape import OTHER_NETWORK, LayerShape
 from specchat.forward.llama.llama import Dimensions
 from specchat.forward.llama.moe import ExpertSizes
+from specchat.forward.llama.variations import OTHER_NETWORK, LayerShape
 from specchat.weights.llama_families import (
     FAMILIES,
     LAYER_SCALAR,

@@ -18,15 +18,21 @@ from specchat.errors import ModelError
 from specchat.forward.batch import BatchLimits
 from specchat.forward.cuda.cuda_graphs import Capture, CudaGraphCapture, GraphSettings
 from specchat.forward.linear.linear import float_linear
-from specchat.forward.llama.decoder_layer import Attention, DecoderLayer, GatedMlp, RopeAngles, WideNorms
+from specchat.forward.llama.decoder_layer import (
+    Attention,
+    DecoderLayer,
+    GatedMlp,
+    PerLayerGate,
+    PerLayerInput,
+    RopeAngles,
+    WideNorms,
+)
 from specchat.forward.llama.gated_delta_net import DeltaNetSizes, GatedDeltaNet
 from specchat.forward.llama.hybrid import HybridModel
-from specchat.forward.llama.layer_shape import LayerShape
 from specchat.forward.llama.llama import Dimensions, LlamaModel, Weights
 from specchat.forward.llama.moe import SOFTMAX, MixtureOfExperts, Routing
-from specchat.forward.llama.per_layer_input import PerLayerGate, PerLayerInput
 from specchat.forward.llama.rope import PROPORTIONAL, Rope
-from specchat.forward.llama.scaling import SILU, SwiGluClamp
+from specchat.forward.llama.variations import SILU, LayerShape, SwiGluClamp
 from specchat.forward.recurrences import DeltaGates
 from specchat.weights.fp8_checkpoints import Fp8TensorFiles, block_shape_from_config, is_supported_fp8
 from specchat.weights.gguf.gguf_tensors import GgufTensorFiles

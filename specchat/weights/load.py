@@ -66,9 +66,7 @@ def load_model(folder: Path, options: LoadOptions, report: Report = no_report) -
             raise ValueError(
                 f"a KV cache in {options.kv_cache} is for models in our own passes only; use --kv-cache {FLOAT_FORMAT}"
             )
-        from specchat.weights.transformers_files import (
-            load_with_transformers,  # models of `forward.llama.llama` start sooner
-        )
+        from specchat.weights.transformers_files import load_with_transformers  # our own models start sooner
 
         is_gguf = options.quant_format == GGUF_FORMAT  # whose blocks of other families were dequantized
         quant_format = FLOAT_FORMAT if is_gguf else options.quant_format

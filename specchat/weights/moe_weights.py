@@ -21,7 +21,7 @@ from specchat.forward.linear.expert_linear import ExpertLinear
 from specchat.forward.linear.linear import float_linear
 from specchat.forward.llama.decoder_layer import GatedMlp
 from specchat.forward.llama.moe import ExpertSizes, MixtureOfExperts, Router, Routing, SharedExpert
-from specchat.forward.llama.scaling import SILU, Activation
+from specchat.forward.llama.variations import SILU, Activation
 from specchat.weights.llama_families import ExpertNames
 from specchat.weights.tensor_files import TensorFiles, WeightLoader
 

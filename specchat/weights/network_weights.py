@@ -33,14 +33,7 @@ from specchat.errors import ModelError
 from specchat.forward.linear.expert_linear import ExpertLinear
 from specchat.forward.linear.linear import QuantLinear, WeightSource
 from specchat.forward.linear.quant_linear import can_quantize, quant_linear
-from specchat.forward.transformers.quant_weight import (
-    FLOAT,
-    TRANSPOSED,
-    QuantExperts,
-    QuantMatrix,
-    WeightUses,
-    put_weight,
-)
+from specchat.forward.transformers.quant_weight import FLOAT, TRANSPOSED, QuantExperts, QuantMatrix, WeightUses
 from specchat.weights.tensor_files import is_finite
 
 METHOD = "specchat"  # the name of our quantizer in transformers
@@ -100,16 +93,14 @@ class NetworkQuantizer(HfQuantizer):
         like = weight.new_empty(1, device=settings.device).expand(weight.shape)  # without its memory
         make: Any = QuantExperts if weight.dim() == 3 else QuantMatrix
         linear = self._linear(weight, is_transposed)
-        put_weight(module, attribute, make.make(linear, like, name, settings.uses, is_transposed))
+        delattr(module, attribute)  # a parameter cannot be replaced by another kind of tensor
+        setattr(module, attribute, make.make(linear, like, name, settings.uses, is_transposed))
         return True
 
     def _linear(self, weight: Tensor, is_transposed: bool) -> QuantLinear | ExpertLinear:
-        quant_format = self.settings.quant_format
-        if weight.dim() == 3:
-            return ExpertLinear.quantize(
-                len(weight), lambda each: self._source(weight[each], is_transposed), quant_format
-            )
-        return quant_linear(self._source(weight, is_transposed), quant_format)
+        parts = weight if weight.dim() == 3 else (weight,)
+        linears = tuple(quant_linear(self._source(part, is_transposed), self.settings.quant_format) for part in parts)
+        return ExpertLinear(linears) if weight.dim() == 3 else linears[0]
 
     def _source(self, weight: Tensor, is_transposed: bool) -> WeightSource:
         rows, device = weight.T if is_transposed else weight, self.settings.device

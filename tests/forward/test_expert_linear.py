@@ -5,7 +5,7 @@ import torch
 
 from specchat.forward.linear.expert_linear import ExpertLinear, RowsByExpert
 from specchat.forward.linear.linear import WeightSource
-from specchat.forward.linear.quant_linear import supports_nf4_packed
+from specchat.forward.linear.quant_linear import quant_linear, supports_nf4_packed
 
 EXPERTS, OUTPUTS, INPUTS = 6, 48, 64
 CHOSEN = torch.tensor([[0, 3], [3, 1], [5, 3], [1, 0], [0, 3]])
@@ -17,7 +17,7 @@ def weights():
 
 
 def quantized(weights, quant_format):
-    return ExpertLinear.quantize(EXPERTS, lambda expert: WeightSource.from_tensor(weights[expert]), quant_format)
+    return ExpertLinear(tuple(quant_linear(WeightSource.from_tensor(each), quant_format) for each in weights))
 
 
 def test_each_chosen_expert_comes_once_with_all_its_rows():

@@ -25,7 +25,7 @@ from specchat.forward.fused_ops import (
 )  # fmt: skip
 from specchat.forward.linear.linear import TOLERANCE
 from specchat.forward.llama.llama import LlamaModel
-from specchat.forward.llama.scaling import SwiGluClamp
+from specchat.forward.llama.variations import SwiGluClamp
 from specchat.forward.native.native_ops import NativeBorderError, native_kernels
 from tests.each_row import each_row
 from tests.tiny import target

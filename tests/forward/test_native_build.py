@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import pytest
 
 from specchat.forward.native import native_build
-from specchat.forward.native.native_build import INSTRUCTION_SETS, PLAIN, instruction_sets, wheel_library
+from specchat.forward.native.native_build import INSTRUCTION_SETS, PLAIN, best_in_wheel, instruction_sets
 from tests.each_row import each_row
 
 needs_the_build_backend = pytest.mark.skipif(find_spec("hatchling") is None, reason="hatchling is not installed")
@@ -31,7 +31,7 @@ def folder(tmp_path, monkeypatch):
 
 @each_row("name", CPUS)
 def test_a_cpu_gets_the_best_library_that_it_can_run(folder, name):
-    assert wheel_library(instruction_sets(*CPUS[name])).instruction_set.name == name
+    assert best_in_wheel(instruction_sets(*CPUS[name])).name == name
 
 
 def test_a_cpu_that_no_library_names_gets_the_plain_one(folder):
@@ -46,7 +46,7 @@ def test_no_library_needs_more_than_the_cpu_has(folder):
 def test_the_next_best_library_is_used_where_the_best_one_is_missing(folder):
     (folder / INSTRUCTION_SETS[0].library_name()).unlink()
 
-    assert wheel_library(instruction_sets(*CPUS["avx512-amx"])).instruction_set.name == "avx512-bf16"
+    assert best_in_wheel(instruction_sets(*CPUS["avx512-amx"])).name == "avx512-bf16"
 
 
 def test_a_library_of_other_sources_is_not_used(folder, monkeypatch, tmp_path):
@@ -54,7 +54,7 @@ def test_a_library_of_other_sources_is_not_used(folder, monkeypatch, tmp_path):
     source.write_text("// edited")
     monkeypatch.setattr(native_build, "SOURCES", (*native_build.SOURCES, source))
 
-    assert wheel_library(instruction_sets(*CPUS["avx2"])) is None
+    assert best_in_wheel(instruction_sets(*CPUS["avx2"])) is None
 
 
 @needs_the_build_backend

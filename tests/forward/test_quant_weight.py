@@ -8,7 +8,7 @@ from torch.nn import functional
 from specchat.forward.linear.expert_linear import ExpertLinear
 from specchat.forward.linear.linear import WeightSource
 from specchat.forward.linear.quant_linear import quant_linear
-from specchat.forward.transformers.quant_weight import QuantExperts, QuantMatrix, WeightUses, put_weight, quant_weights
+from specchat.forward.transformers.quant_weight import QuantExperts, QuantMatrix, WeightUses, quant_weights
 
 OUTPUTS, INPUTS, EXPERTS = 48, 64, 3
 
@@ -39,7 +39,8 @@ def stack(numbers, uses, is_transposed=False):
 
 def test_a_linear_layer_of_torch_computes_with_it_whatever_the_shape_of_the_rows(numbers, uses):
     linear = nn.Linear(INPUTS, OUTPUTS)
-    put_weight(linear, "weight", matrix(numbers[0], uses))
+    del linear.weight
+    linear.weight = matrix(numbers[0], uses)
     rows = torch.randn(2, 5, INPUTS)
 
     expected = linear_of(numbers[0])(rows.view(10, INPUTS)).view(2, 5, OUTPUTS) + linear.bias

@@ -15,7 +15,7 @@ from specchat.engine.cache_sizes import SPLIT_KEYS
 from specchat.forward.batch import MASK_BITS, CacheRows
 from specchat.forward.cuda.triton_attention import BLOCK_KEYS, attention
 from specchat.forward.fused_ops import AttentionDimensions
-from specchat.forward.llama.scaling import Scaling
+from specchat.forward.llama.variations import Scaling
 from tests.cover import matrix
 from tests.triton_interpreter import DEVICE, interpreted_kernels
 

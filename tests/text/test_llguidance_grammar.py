@@ -123,7 +123,7 @@ def test_an_unsatisfiable_schema_is_a_one_line_error(schema, message, tokenizer)
     assert "\n" not in str(error.value)
 
 
-@each_row("pattern", ["[0-9", "(?=a)b", "a{2,1}"])
+@each_row("pattern", ["[0-9", "(?=a)b", "a{2,1}", "\ud800"])
 def test_an_invalid_expression_is_a_one_line_error(pattern, tokenizer):
     with pytest.raises(UsageError, match="the expression cannot be used") as error:
         of_pattern(pattern, tokenizer)

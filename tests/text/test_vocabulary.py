@@ -7,8 +7,7 @@ import json
 import pytest
 
 from specchat.errors import ModelError
-from specchat.text.tokenizer import Tokenizer
-from specchat.text.vocabulary import check_same_tokens
+from specchat.text.tokenizer import Tokenizer, check_same_tokens
 from tests import tokenizers_at_hand as at_hand
 
 

@@ -26,10 +26,10 @@ from torch import Tensor
 
 from specchat.engine.cache import KVCache
 from specchat.engine.cache_sizes import CHECKPOINT_TOKENS, MAX_CHECKPOINT_BYTES
+from specchat.engine.checkpoints import MIN_TURN_TOKENS, Checkpoints, keep_within
 from specchat.engine.model import ModelOutput
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits
-from specchat.forward.cache_states import MIN_TURN_TOKENS, Checkpoints, keep_within
 from specchat.forward.transformers.own_cache import OwnCacheModel, cache_bytes
 from specchat_hybrids.row_steps import RecordedRows, SteppedNetwork
 from specchat_hybrids.snapshots import Snapshot

@@ -5,12 +5,12 @@ import random
 import pytest
 import torch
 
+from specchat.engine import checkpoints
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.errors import ModelError
-from specchat.forward import cache_states
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
 from specchat_hybrids import chains
@@ -100,7 +100,7 @@ def continued(model, generation, tokens, limit):
 
 @pytest.fixture
 def close_checkpoints(monkeypatch):
-    for module in (chains, cache_states):
+    for module in (chains, checkpoints):
         monkeypatch.setattr(module, "CHECKPOINT_TOKENS", 16)
 
 

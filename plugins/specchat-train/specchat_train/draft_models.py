@@ -11,8 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from specchat.text.tokenizer import Tokenizer
-from specchat.text.vocabulary import check_same_tokens
+from specchat.text.tokenizer import Tokenizer, check_same_tokens
 from specchat_train.export_weights import TOKENIZER_FILES, write_json, write_weights
 from specchat_train.frozen_target import FrozenTarget
 from specchat_train.trainable_llama import ModelShape, TrainableLlama

@@ -28,6 +28,7 @@ from specchat.engine.kv_arena import KVArena, write_rows
 from specchat.engine.model import CaptureProgress, ModelOutput
 from specchat.engine.pass_clock import paused_clock
 from specchat.engine.sampling import NO_NOISE, DeviceNoise, NoiseInputs
+from specchat.errors import first_line
 from specchat.forward.attention import AttentionMask
 from specchat.forward.batch import EXACT_ROWS, CacheRows, ForwardBatch, ForwardDepth, Nodes, chain_nodes
 from specchat.forward.cuda.kernel_trial import triton_module
@@ -175,11 +176,9 @@ class CudaGraphs:
 
 def warn_without_graphs(error: RuntimeError) -> None:
     """Log why there are no CUDA graphs from here on."""
-    has_no_memory = isinstance(error, torch.OutOfMemoryError)
-    first_line = str(error).partition("\n")[0]
-    reason = (
-        "no GPU memory is left for CUDA graphs" if has_no_memory else f"no CUDA graph can be captured ({first_line})"
-    )
+    reason = f"no CUDA graph can be captured ({first_line(error)})"
+    if isinstance(error, torch.OutOfMemoryError):
+        reason = "no GPU memory is left for CUDA graphs"
     log.warning("%s; kernels are launched one by one, which is slower", reason)
 
 

@@ -18,7 +18,7 @@ from specchat.forward.cuda import triton_attention, triton_rows
 from specchat.forward.cuda.kernel_trial import passes
 from specchat.forward.fused_ops import AttentionDimensions, QKVInputs, TorchOps, matches_torch
 from specchat.forward.linear.linear import TOLERANCE, sample_tensor
-from specchat.forward.llama.scaling import SILU, Activation, SwiGluClamp
+from specchat.forward.llama.variations import SILU, Activation, SwiGluClamp
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 MAX_HEAD_SIZE = 256  # keys and values of a block lie in the memory of a multiprocessor
@@ -75,12 +75,10 @@ def triton_ops(dimensions: AttentionDimensions, dtype: torch.dtype, device: torc
 @torch.inference_mode()
 def is_tree_invariant(dimensions: AttentionDimensions, dtype: torch.dtype, device: torch.device) -> bool:
     """Whether each node of a small tree has the bits of plain decoding: its path committed, and the node alone."""
-    paths = list[list[int]]()
+    paths, mask = list[list[int]](), torch.zeros(len(SAMPLE_TREE), len(SAMPLE_TREE), dtype=torch.bool)
     for node, parent in enumerate(SAMPLE_TREE):
         paths.append([*(paths[parent] if parent >= 0 else []), node])
-    mask = torch.zeros(len(paths), len(paths), dtype=torch.bool)
-    for node, path in enumerate(paths):
-        mask[node, path] = True
+        mask[node, paths[node]] = True
     queries, tree = _sample_pass(dimensions, dtype, mask.to(device))
     (keys, values), zero = tree.kv(0), tree.first_row
     together = triton_attention.attention(queries, tree, 0, dimensions)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from specchat.forward.batch import CacheRows
 from specchat.forward.fused_ops import AttentionDimensions, QKVInputs
-from specchat.forward.llama.scaling import SILU
+from specchat.forward.llama.variations import SILU
 
 ACTIVATION_BLOCK = 1024  # numbers of a row that one program computes
 OPTIONS = {"enable_fp_fusion": False}  # the default depends on the version of Triton

@@ -6,14 +6,12 @@ batch where the layers of the experts are batch invariant. Knows tensors; knows 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from specchat.forward.linear.linear import QuantLinear, WeightSource
-from specchat.forward.linear.quant_linear import quant_linear
+from specchat.forward.linear.linear import QuantLinear
 
 
 @dataclass(frozen=True)
@@ -52,11 +50,6 @@ class ExpertLinear:
     """One linear layer of every expert."""
 
     experts: tuple[QuantLinear, ...]
-
-    @classmethod
-    def quantize(cls, experts: int, source_of: Callable[[int], WeightSource], quant_format: str) -> ExpertLinear:
-        """Quantize the experts one after the other, so that at most one is in memory as floats."""
-        return cls(tuple(quant_linear(source_of(expert), quant_format) for expert in range(experts)))
 
     @property
     def bytes(self) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from threading import Lock
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -16,18 +15,6 @@ from torch import Tensor
 KEPT_BYTES = 2**24  # of rows that were read
 ABSENT = -1  # the place of a row that was not read yet
 ReadTokenRows = Callable[[Sequence[int]], Tensor]  # tokens -> [tokens, D], on the CPU
-
-
-class EmbeddingTable(Protocol):
-    """What a pass needs of its input embeddings [V, D]; a tensor is one."""
-
-    @property
-    def shape(self) -> Sequence[int]: ...
-    @property
-    def dtype(self) -> torch.dtype: ...
-    @property
-    def device(self) -> torch.device: ...
-    def __getitem__(self, tokens: Tensor, /) -> Tensor: ...
 
 
 class EmbeddingRows:
@@ -68,3 +55,6 @@ class EmbeddingRows:
 
     def _read(self, tokens: Tensor) -> Tensor:
         return self._read_rows(tokens.tolist())
+
+
+EmbeddingTable = Tensor | EmbeddingRows  # [V, D]: the input embeddings of a pass

@@ -20,9 +20,9 @@ from torch import Tensor
 
 from specchat.engine.cache import KVCache
 from specchat.engine.cache_sizes import CHECKPOINT_TOKENS, MAX_CHECKPOINT_BYTES
+from specchat.engine.checkpoints import MIN_TURN_TOKENS, Checkpoints, keep_within
 from specchat.engine.model import ModelOutput, TextStates
 from specchat.forward.batch import ForwardDepth, HiddenStates, Nodes
-from specchat.forward.cache_states import MIN_TURN_TOKENS, Checkpoints, keep_within
 from specchat.forward.llama.gated_delta_net import GatedDeltaNet, LayerRows, LayerState, RecurrentPass
 from specchat.forward.llama.llama import LlamaModel
 

@@ -33,13 +33,11 @@ from specchat.forward.cuda.cuda_graphs import CudaGraphs, GraphedNetwork, GraphS
 from specchat.forward.fused_ops import LLAMA_SCALING, AttentionDimensions, TorchOps, select_fused_ops
 from specchat.forward.linear.expert_linear import ExpertLinear
 from specchat.forward.linear.linear import Linear, QuantLinear
-from specchat.forward.llama.decoder_layer import AttentionKind, DecoderLayer, RopeAngles
+from specchat.forward.llama.decoder_layer import AttentionKind, DecoderLayer, PerLayerInput, RopeAngles
 from specchat.forward.llama.embedding_rows import EmbeddingTable
 from specchat.forward.llama.gated_delta_net import DeltaNetSizes, RecurrentPass
-from specchat.forward.llama.layer_shape import LayerShape
 from specchat.forward.llama.moe import ExpertSizes
-from specchat.forward.llama.per_layer_input import PerLayerInput
-from specchat.forward.llama.scaling import Scaling
+from specchat.forward.llama.variations import LayerShape, Scaling
 from specchat.forward.native.native_sampling import can_sample, sample_rows
 from specchat.forward.native.native_stack import decoder_stack
 

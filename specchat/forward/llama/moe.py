@@ -16,7 +16,7 @@ from specchat.forward.fused_ops import TorchOps
 from specchat.forward.linear.expert_linear import ExpertLinear, RowsByExpert
 from specchat.forward.linear.linear import Linear
 from specchat.forward.llama.decoder_layer import GatedMlp
-from specchat.forward.llama.scaling import SILU, Activation
+from specchat.forward.llama.variations import SILU, Activation
 
 SIGMOID, SOFTMAX = "sigmoid", "softmax"
 

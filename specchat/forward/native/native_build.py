@@ -34,11 +34,8 @@ class InstructionSet:
         """Of the library in a wheel. It contains a hash, so one from other sources or flags is never loaded."""
         return f"native_{self.name}-{source_hash(*self.flags)}.so"
 
-
-@dataclass(frozen=True)
-class WheelLibrary:
-    path: Path
-    instruction_set: InstructionSet
+    def wheel_path(self) -> Path:
+        return FOLDER / self.library_name()
 
 
 _AVX512 = ("-march=x86-64-v4", "-mprefer-vector-width=512")
@@ -66,9 +63,9 @@ def instruction_sets(capability: str, extensions: Collection[str]) -> list[Instr
     ] or [PLAIN]
 
 
-def wheel_library(sets: Iterable[InstructionSet]) -> WheelLibrary | None:
-    """The best library that the wheel brought; None where it brought none for this CPU."""
-    return next((WheelLibrary(path, each) for each in sets if (path := FOLDER / each.library_name()).exists()), None)
+def best_in_wheel(sets: Iterable[InstructionSet]) -> InstructionSet | None:
+    """The first whose library the wheel brought; None where it brought none for this CPU."""
+    return next((each for each in sets if each.wheel_path().exists()), None)
 
 
 def source_hash(*more: str) -> str:

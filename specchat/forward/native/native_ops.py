@@ -22,11 +22,11 @@ import torch
 from specchat.errors import last_output_line
 from specchat.forward.native.native_build import (
     InstructionSet,
+    best_in_wheel,
     compile_library,
     find_compiler,
     instruction_sets,
     source_hash,
-    wheel_library,
 )
 from specchat.paths import belongs_to_user, cache_folder, user_id
 
@@ -109,11 +109,10 @@ def native_kernels() -> NativeKernels:
 
 def _load_from_wheel(sets: Sequence[InstructionSet]) -> NativeKernels | None:
     """None also where the library of the wheel needs a newer system than this one."""
-    found = wheel_library(sets)
-    if found is None:
+    if (best := best_in_wheel(sets)) is None:
         return None
     try:
-        return _load(found.path, f"compiled in the wheel, for {found.instruction_set.name}")
+        return _load(best.wheel_path(), f"compiled in the wheel, for {best.name}")
     except OSError:
         return None
 
@@ -141,10 +140,10 @@ class NativeBorderError(RuntimeError):
     """A tensor does not have the shape that a native kernel would read. A mistake of ours, or of a plugin."""
 
 
-def check_border(kernel: str, like: torch.Tensor, *expected: tuple[torch.Tensor, Sequence[int]]) -> None:
-    """NativeBorderError where a kernel would read beyond a tensor, or read it as another dtype."""
+def check_border(kernel: str, like: torch.Tensor, *expected: tuple[torch.Tensor | None, Sequence[int]]) -> None:
+    """NativeBorderError where a kernel would read beyond a tensor, or read it as another dtype; None is not read."""
     for tensor, shape in expected:
-        if tensor.shape != shape or tensor.dtype != like.dtype:
+        if tensor is not None and (tensor.shape != shape or tensor.dtype != like.dtype):
             raise NativeBorderError(f"{kernel}: {list(tensor.shape)} {tensor.dtype}, not {list(shape)} {like.dtype}")
 
 

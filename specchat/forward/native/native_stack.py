@@ -27,10 +27,10 @@ from specchat.forward.llama.decoder_layer import (
     DecoderLayer,
     DecoderStack,
     GatedMlp,
+    PerLayerInput,
     RopeAngles,
 )
-from specchat.forward.llama.per_layer_input import PerLayerInput
-from specchat.forward.llama.scaling import GELU_TANH, SwiGluClamp
+from specchat.forward.llama.variations import GELU_TANH, SwiGluClamp
 from specchat.forward.native.native_ops import Kernel, NativeBorderError, check_border, data_pointer, native_kernels
 
 _POINTER, _INT64, _DOUBLE = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
@@ -190,7 +190,7 @@ class NativeProgram:
 
     def _check_norms(self, norms: Sequence[Tensor | None], size: int) -> None:
         like = torch.empty(0, dtype=self._dtype)
-        check_border("decoder_stack", like, *((norm, (size,)) for norm in norms if norm is not None))
+        check_border("decoder_stack", like, *((norm, (size,)) for norm in norms))
 
     def _check(
         self,

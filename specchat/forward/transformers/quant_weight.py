@@ -164,12 +164,6 @@ def quant_weights(network: nn.Module) -> list[QuantWeight]:
     return [value for module in network.modules() for value in vars(module).values() if isinstance(value, QuantWeight)]
 
 
-def put_weight(module: nn.Module, name: str, weight: QuantWeight) -> None:
-    """Replace a parameter of a module."""
-    delattr(module, name)
-    setattr(module, name, weight)
-
-
 def _linear(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
     if not isinstance(weight, QuantMatrix) or isinstance(rows, QuantWeight):
         return NotImplemented

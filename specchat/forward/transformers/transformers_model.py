@@ -78,7 +78,8 @@ class TransformersModel:
         layer_types = set[str](getattr(config, "layer_types", None) or ())
         has_windows = not layer_types.isdisjoint(WINDOW_LAYERS)
         self._layer_types = tuple(sorted(layer_types)) if has_windows else ()
-        self._has_one_window = not layer_types and bool(getattr(config, "sliding_window", None))
+        has_one_window = not layer_types and bool(getattr(config, "sliding_window", None))
+        self._common_type = SLIDING if has_one_window else ""  # where layers are alike
         self._uses_additive_mask = config._attn_implementation == "eager"  # noqa: SLF001 - others take bool masks
 
     def set_hidden_state_layers(self, hidden_state_layers: tuple[int, ...]) -> None:
@@ -139,9 +140,7 @@ class TransformersModel:
 
     @torch.inference_mode()
     def _forward(self, batch: RowBatch, cache: KVCache, last_only: bool = False) -> ModelOutput:
-        from specchat.forward.transformers.transformers_cache import (
-            TransformersCache,  # importing transformers takes seconds
-        )
+        from specchat.forward.transformers.transformers_cache import TransformersCache  # its import takes seconds
 
         device = self.network.device
         out = self.network(
@@ -169,10 +168,8 @@ class TransformersModel:
 
     def _attention_masks(self, batch: RowBatch) -> Tensor | dict[str, Tensor]:
         """The mask of each layer type. [1, 1, N, kv_length]"""
-        if self._has_one_window:
-            return self._attention_mask(batch.sliding_window_mask(self._config.sliding_window))
         if not self._layer_types:
-            return self._attention_mask(batch.attention_mask)
+            return self._attention_mask(self._visible(batch, self._common_type))
         return {layer_type: self._attention_mask(self._visible(batch, layer_type)) for layer_type in self._layer_types}
 
     def _visible(self, batch: RowBatch, layer_type: str) -> Tensor:

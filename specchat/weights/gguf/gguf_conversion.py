@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from specchat.errors import ModelError
-from specchat.weights.cached_folders import make_once
 from specchat.weights.gguf.gguf_manifest import MANIFEST_FILE, GgufManifest, MappedTensor
-from specchat.weights.gguf.gguf_preparation import Report, no_report
+from specchat.weights.gguf.gguf_preparation import Report, make_once, no_report
 from specchat.weights.gguf.gguf_rows import PublishedRows, row_count
 
 CONVERTED_FOLDER = "bf16"  # in the prepared folder
@@ -34,14 +33,7 @@ def safetensors_folder(folder: Path, report: Report = no_report) -> Path:
     converted, source = folder / CONVERTED_FOLDER, manifest.files[0].path
     if converted.is_dir():
         return converted
-    try:
-        make_once(
-            converted,
-            lambda unfinished: _convert(manifest, folder, unfinished, report),
-            lambda: report(f"waiting for another process: {source.name}", 0, 0),
-        )
-    except OSError as error:
-        raise ModelError(f"{source}: cannot be converted in {folder}: {error.strerror or error}") from error
+    make_once(converted, source, lambda unfinished: _convert(manifest, folder, unfinished, report), report, "converted")
     return converted
 
 

@@ -87,13 +87,12 @@ class _Keys:
     def error(self, problem: str) -> ModelError:
         return ModelError(f"{self.file.path}: {one_line(problem)}")
 
-    def value(self, key: str) -> Any:
-        return self.file.metadata.get(f"{self.architecture}.{key}")
+    def value(self, key: str, default: float | None = None) -> Any:
+        value = self.file.metadata.get(f"{self.architecture}.{key}")
+        return default if value is None else value
 
     def size(self, key: str, default: int | None = None) -> int:
-        value = self.value(key)
-        if value is None:
-            value = default
+        value = self.value(key, default)
         if isinstance(value, list):  # one number for each layer
             if len(set(value)) != 1:
                 raise self.error(f"{self.architecture} with another {key} in each layer is not supported")
@@ -103,9 +102,7 @@ class _Keys:
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
-        value = self.value(key)
-        if value is None:
-            value = default
+        value = self.value(key, default)
         if not isinstance(value, int | float) or not 0 < value < 1e12:
             raise self.error(f"{self.architecture}.{key} is {value if value is not None else 'missing'}")
         return float(numpy.format_float_positional(numpy.float32(value)))  # 1e-05, not 9.999999747378752e-06

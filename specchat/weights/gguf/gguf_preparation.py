@@ -6,19 +6,23 @@ The weights stay in the GGUF file. The folder is made once, and a changed file g
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 from specchat.errors import ModelError
+from specchat.file_lock import try_lock
 from specchat.paths import cache_folder, read_json_object
-from specchat.weights.cached_folders import make_once, remove_folder, remove_unfinished
 from specchat.weights.gguf.gguf_file import GgufFile, read_gguf, shard_paths, size_and_time
 from specchat.weights.gguf.gguf_manifest import MANIFEST_FILE, GgufManifest
 
 Report = Callable[[str, int, int], None]  # what happens, bytes done, bytes in all
 FORMAT = 2  # raised when preparation changes, so that folders are made anew
+UNFINISHED_SUFFIX = ".partial"
+LOCK_RETRY_SECONDS = 0.2
 
 
 def no_report(_what: str, _done: int, _total: int) -> None:
@@ -37,11 +41,26 @@ def prepared_gguf(path: Path, report: Report = no_report) -> Path:
         _remove_outdated(file, folder.parent)
         _write_files(file, unfinished)
 
-    try:
-        make_once(folder, prepare, lambda: report(f"waiting for another process: {file.path.name}", 0, 0))
-    except OSError as error:
-        raise ModelError(f"{file.path}: cannot be prepared in {folder.parent}: {error.strerror or error}") from error
+    make_once(folder, file.path, prepare, report, "prepared")
     return folder
+
+
+def make_once(folder: Path, source: Path, write_into: Callable[[Path], None], report: Report, done: str) -> None:
+    """Make the folder of a file unless it is there: complete or not at all, by one process while others wait.
+
+    `write_into` fills it beside its place, so that a crash leaves no half folder. ModelError where nothing can be
+    written: it cannot be `done`.
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _lock_file(folder).open("a", encoding="ascii") as lock:
+            while not try_lock(lock):
+                report(f"waiting for another process: {source.name}", 0, 0)
+                sleep(LOCK_RETRY_SECONDS)
+            if not folder.is_dir():
+                _make(folder, write_into)
+    except OSError as error:
+        raise ModelError(f"{source}: cannot be {done} in {folder.parent}: {error.strerror or error}") from error
 
 
 def find_prepared(path: Path) -> Path | None:
@@ -60,21 +79,22 @@ def _folder_of(shards: Sequence[Path]) -> Path:
 
 def _remove_outdated(file: GgufFile, parent: Path) -> None:
     """Remove what crashes left, and folders of older versions, of earlier contents and of files that are gone."""
-    remove_unfinished(parent)
+    _remove_unfinished(parent)
     for manifest in parent.glob(f"*/{MANIFEST_FILE}"):
         source = read_json_object(manifest).get("path")
         if isinstance(source, str) and (Path(source) == file.path.resolve() or not Path(source).exists()):
-            remove_folder(manifest.parent)
+            _remove_folder(manifest.parent)
 
 
 def _write_files(file: GgufFile, folder: Path) -> None:
     from specchat.text.tokenizer import Tokenizer
     from specchat.weights.gguf.gguf_families import map_model
-    from specchat.weights.gguf.gguf_rows import check_block_types
+    from specchat.weights.gguf.gguf_rows import check_dequantizable
     from specchat.weights.gguf.gguf_tokenizer import tokenizer_files
 
     model = map_model(file)
-    check_block_types(model.tensors)
+    for tensor in {each.source.type_name: each.source for each in model.tensors}.values():
+        check_dequantizable(tensor)
     files = tokenizer_files(file.path, file.metadata, model.config["vocab_size"])
     _write_json(folder / "tokenizer.json", files.tokenizer)
     _write_json(folder / "tokenizer_config.json", files.tokenizer_config)
@@ -92,3 +112,33 @@ def _write_files(file: GgufFile, folder: Path) -> None:
 def _write_json(path: Path, content: dict[str, Any]) -> None:
     """Without line breaks: with them Python's encoder takes ten times as long for a vocabulary."""
     path.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+
+
+def _remove_unfinished(parent: Path) -> None:
+    """Remove what crashes left below this folder, but nothing that a process is making."""
+    for unfinished in (*parent.glob(f"*{UNFINISHED_SUFFIX}"), *parent.glob(f"*/*{UNFINISHED_SUFFIX}")):
+        folder = unfinished.with_name(unfinished.name.removesuffix(UNFINISHED_SUFFIX))
+        with _lock_file(folder).open("a", encoding="ascii") as lock:
+            if try_lock(lock):
+                shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _remove_folder(folder: Path) -> None:
+    """Remove a folder that is not made again, and its lock."""
+    shutil.rmtree(folder, ignore_errors=True)
+    _lock_file(folder).unlink(missing_ok=True)
+
+
+def _make(folder: Path, write_into: Callable[[Path], None]) -> None:
+    unfinished = folder.with_name(f"{folder.name}{UNFINISHED_SUFFIX}")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir()
+    try:
+        write_into(unfinished)
+        unfinished.rename(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _lock_file(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.lock")

@@ -150,12 +150,6 @@ def row_count(tensor: MappedTensor) -> int:
     return prod(tensor.source.shape[:-1])
 
 
-def check_block_types(tensors: Sequence[MappedTensor]) -> None:
-    """ModelError when a tensor has blocks that cannot be dequantized."""
-    for tensor in {each.source.type_name: each.source for each in tensors}.values():
-        check_dequantizable(tensor)
-
-
 def check_dequantizable(tensor: GgufTensor) -> None:
     """ModelError for blocks that `gguf` cannot dequantize."""
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType

@@ -1,12 +1,14 @@
-"""The numbers that a family of networks multiplies with, those that it caps scores and logits at, and its activation.
+"""What a family of networks varies: the numbers that it multiplies with or caps at, its activation, shapes of layers.
 
-Llama has none of them, so the defaults change nothing. Imports no torch, because tables of families hold them.
+Llama has none of the numbers, so the defaults change nothing. Imports no torch, because tables of families hold them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
+
+OTHER_NETWORK = -1  # as `kv_source`: a layer of another network, as of the target of an assistant
 
 
 @dataclass(frozen=True)
@@ -30,3 +32,15 @@ class Scaling:
     residual: float = 1.0  # of the output of attention and MLP
     logits: float = 1.0
     logit_cap: float | None = None
+
+
+@dataclass(frozen=True)
+class LayerShape:
+    """What the layers of one network may differ in."""
+
+    kv_heads: int
+    head_size: int
+    intermediate_size: int
+    kv_source: int | None = None  # the earlier layer whose keys and values it reads; None: it computes its own
+    has_values: bool = True  # False: its keys are the values too, before their norm and rotation
+    normalizes_values: bool = False  # by an RMS norm without a weight
