@@ -4,8 +4,6 @@ It shows the steps that it is given; `inspector_controller.py` brings them, live
 """
 
 from collections.abc import Sequence
-from itertools import count
-from pathlib import Path
 from typing import ClassVar
 
 from rich.text import Text
@@ -23,7 +21,6 @@ from specchat.drawing.inspector_lines import (
     draft_lines,
     legend,
     probability_lines,
-    render_svg,
     source_shares,
     step_lines,
     totals_line,
@@ -34,7 +31,6 @@ from specchat.tui.token_view import TokenView
 NO_STEPS_NOTICE = "no steps are recorded for this answer: an older version wrote it, or it has not started"
 NO_PROBABILITIES_NOTICE = "no probabilities; ask while this is open to see them"
 MIN_SIDE_BY_SIDE_COLUMNS = 120  # narrower screens show it over the conversation
-SVG_NAME = "inspected"
 
 
 class Inspector(Vertical):
@@ -45,7 +41,6 @@ class Inspector(Vertical):
         Binding("end", "end(1)", "last step", show=False, priority=True),
         Binding("s", "toggle_boundaries", "step boundaries", id="boundaries"),
         Binding("d", "toggle_drafts", "all draft tokens", id="drafts"),
-        Binding("x", "export", "picture", id="picture"),
         Binding("escape", "screen.inspect", "close", id="close"),
     ]
 
@@ -106,18 +101,6 @@ class Inspector(Vertical):
         self._shows_drafts = not self._shows_drafts
         self._redraw()
 
-    def action_export(self) -> None:
-        if not self.inspection.steps:
-            self.notify("no steps to draw", markup=False)
-            return
-        picture = render_svg(self._title, self.inspection, self.app.theme_variables, self._speedup)
-        try:
-            path = write_numbered_svg(Path.cwd(), picture)
-        except OSError as error:
-            self.notify(f"no picture: {error.strerror}", markup=False)
-            return
-        self.notify(f"the whole answer is in {path.name}", markup=False)
-
     @on(TokenView.StepClicked)
     def go_to_step(self, event: TokenView.StepClicked) -> None:
         self._select_step(event.step)
@@ -155,16 +138,4 @@ class Inspector(Vertical):
         content.append(source_shares(self.inspection, colours, glyphs))
         content.append(f"\n{charts(self.inspection, self._step_index, self.size.width - 2, glyphs)}\n")
         arrows = "Left/Right" if glyphs.is_ascii else "←/→"
-        return content.append(f"{arrows} step  s bounds  d drafts  x picture  Esc back", "dim")
-
-
-def write_numbered_svg(folder: Path, svg: str) -> Path:
-    for number in count(1):
-        path = folder / f"{SVG_NAME}-{number}.svg"
-        try:
-            with path.open("x", encoding="utf-8") as file:
-                file.write(svg)
-        except FileExistsError:
-            continue
-        return path
-    raise AssertionError("numbers do not end")
+        return content.append(f"{arrows} step  s bounds  d drafts  Esc back", "dim")
