@@ -14,7 +14,7 @@ session_worker.py          the thread that runs requests; screen_edit_ui.py for 
 open_conversation.py       the conversation of that thread
 background_requests.py     a second connection, for lists and engine state
 worker_messages.py         what the threads send to the screen
-conversation_presenter.py  messages to widgets; smooth_stream.py paces the text
+conversation_presenter.py  messages to widgets
 transcript_view.py         turns and notes; turn_widget.py
 streaming_answer.py        an answer while it is generated; folded_text.py, thoughts and calls
 markdown_answer.py         a finished answer; code_block_header.py

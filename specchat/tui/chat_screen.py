@@ -26,10 +26,11 @@ from specchat.tui.prompt_input import PromptBox, append_prompt_history, read_pro
 from specchat.tui.prompt_sender import PromptSender
 from specchat.tui.session_list import SessionsScreen
 from specchat.tui.session_worker import SessionWorker
-from specchat.tui.smooth_stream import TICK_SECONDS
 from specchat.tui.stop_keys import StopKeys
 from specchat.tui.turn_widget import TurnView, code_block_texts
 from specchat.tui.worker_messages import EditProgress, EngineLost, InputRequest, MessageQueue, QuitRequested
+
+TICK_SECONDS = 1 / 16  # between two looks at the messages
 
 
 class ChatScreen(ConversationLayout):
