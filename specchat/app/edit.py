@@ -214,7 +214,7 @@ def _rewrite(order: EditOrder, job: EditJob, run: EditRun) -> Generator[Event | 
 
 def _reject(order: EditOrder, job: EditJob, candidate: str, answer: str, error: SpecchatError) -> EditEvents:
     if candidate or answer.strip():
-        yield Rejected(job.source.name, _rejected_diff(job.source, candidate, answer), error, order.next_steps)
+        yield Rejected(_rejected_diff(job.source, candidate, answer))
     _add(error, order.next_steps)
     raise error
 

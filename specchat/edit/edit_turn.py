@@ -97,7 +97,7 @@ def run_turn(
     edit_run.finished_turns.append(finished)
     if problem and not edit_run.cancelled.is_set():
         beginning = " ".join("".join(parts).split())[:EXCERPT_CHARS]
-        raise UnusableAnswerError(problem, f"{name}: ended the answer ({problem}): {beginning}", was_ended=True)
+        raise UnusableAnswerError(problem, f"{name}: ended the answer ({problem}): {beginning}")
     _check_finished(name, request, finished)
     return "".join(parts)
 
