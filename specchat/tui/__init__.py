@@ -19,7 +19,7 @@ transcript_view.py         turns and notes; turn_widget.py
 streaming_answer.py        an answer while it is generated; folded_text.py, thoughts and calls
 markdown_answer.py         a finished answer; code_block_header.py
 status_bar.py              the last line; live_stats.py computes it
-inspector.py               an answer by drafter; inspector_controller.py, token_view.py
+inspector.py               an answer by drafter; token_view.py
 session_list.py            the list of conversations
 preferences.py             screen.toml; clipboard.py, screen.tcss
 """

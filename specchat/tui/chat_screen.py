@@ -19,7 +19,7 @@ from specchat.tui.background_requests import BackgroundRequests
 from specchat.tui.clipboard import copy
 from specchat.tui.conversation_layout import ConversationLayout
 from specchat.tui.conversation_presenter import ConversationPresenter, EngineCrashed, ForScreen, ReadyForInput
-from specchat.tui.inspector_controller import InspectorController
+from specchat.tui.inspector import InspectorController
 from specchat.tui.picker_controller import BUSY_NOTICE, PickerController
 from specchat.tui.preferences import Preferences
 from specchat.tui.prompt_input import PromptBox, append_prompt_history, read_prompt_history

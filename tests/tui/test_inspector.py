@@ -11,8 +11,7 @@ from specchat.chat.events import CommittedToken, StepDone
 from specchat.chat.step_records import Inspection
 from specchat.drawing.glyphs import ASCII
 from specchat.host.spawn import history_path
-from specchat.tui.inspector import Inspector
-from specchat.tui.inspector_controller import InspectorController
+from specchat.tui.inspector import Inspector, InspectorController
 from specchat.tui.token_view import TokenText, TokenView
 
 WIDE, SMALL = (130, 30), (90, 24)
