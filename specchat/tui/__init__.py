@@ -4,7 +4,6 @@ app.py                     the application: themes, keys, threads
 conversation_layout.py     what a conversation looks like, and how the focus moves
 chat_screen.py             the main screen: sending, stopping, deciding
 prompt_sender.py           prompts to the worker, and what is not sent yet
-stop_keys.py               what Escape and Ctrl+C do, once and twice
 prompt_input.py            the prompt and its history
 bottom_area.py             the prompt with its completions, or picker.py or approval.py; picker_controller.py
 keys_screen.py             the keys, by F1

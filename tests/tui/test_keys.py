@@ -28,7 +28,7 @@ def copied(monkeypatch):
 @pytest.fixture(autouse=True)
 def slow_fingers(monkeypatch):
     """Two presses count as a double press on a slow machine, too."""
-    monkeypatch.setattr("specchat.tui.stop_keys.DOUBLE_PRESS_SECONDS", 600.0)
+    monkeypatch.setattr("specchat.tui.chat_screen.DOUBLE_PRESS_SECONDS", 600.0)
 
 
 async def two_turns(driver):
