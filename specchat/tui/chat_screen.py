@@ -12,6 +12,7 @@ from textual import on
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from specchat.app.code_blocks import find_code_blocks
 from specchat.drawing.glyphs import Glyphs
 from specchat.tui import picker
 from specchat.tui.approval import Approval
@@ -26,7 +27,7 @@ from specchat.tui.prompt_input import PromptBox, append_prompt_history, read_pro
 from specchat.tui.prompt_sender import PromptSender
 from specchat.tui.session_list import SessionsScreen
 from specchat.tui.session_worker import SessionWorker
-from specchat.tui.turn_widget import TurnView, code_block_texts
+from specchat.tui.turn_widget import TurnView
 from specchat.tui.worker_messages import EditProgress, EngineLost, InputRequest, MessageQueue, QuitRequested
 
 TICK_SECONDS = 1 / 16  # between two looks at the messages
@@ -171,7 +172,7 @@ class ChatScreen(ConversationLayout):
             case "copy":
                 copy(self.app, turn.answer)
             case "code":
-                copy(self.app, (code_block_texts(turn.answer) or [""])[-1])
+                copy(self.app, "".join(block.text for block in find_code_blocks(turn.answer)[-1:]))
             case "edit" | "retry" | "fork" | "earlier_version" | "later_version" if self.presenter.turn is not None:
                 self.notify(BUSY_NOTICE, markup=False)
             case "edit":
