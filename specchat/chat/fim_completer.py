@@ -13,11 +13,10 @@ from threading import Event as Flag
 from time import perf_counter
 
 from specchat.chat.answer_account import AnswerAccount
-from specchat.chat.continuation import Continuation, ContinuationPrompt, is_at_line_end, is_block_over
 from specchat.chat.drafted_text import LoadedModels
 from specchat.chat.events import Event, Finished, PrefillProgress, TextDelta, Totals
 from specchat.chat.fim_request import FimRequest
-from specchat.chat.fim_tokens import find_fim_tokens
+from specchat.chat.fim_tokens import Continuation, GapPrompt, find_fim_tokens, is_at_line_end, is_block_over
 from specchat.chat.router import KIND_DEFAULTS
 from specchat.chooser.acceptance import PLAIN
 from specchat.chooser.chooser import Chooser
@@ -40,7 +39,7 @@ class FimCompleter:
     def __init__(self, models: LoadedModels, drafters: Mapping[str, Drafter]) -> None:
         self.models = models
         self.fim_tokens = find_fim_tokens(models.tokenizer)
-        self.continuation = Continuation(models.tokenizer)
+        self.prompts = self.fim_tokens or Continuation(models.tokenizer)
         self.chooser = Chooser(drafters, models.costs, models.chooser_state)
         variant = models.profile.speculation.variant
         self.drafter = Drafter() if variant == PLAIN else drafters.get(variant, self.chooser)
@@ -59,7 +58,7 @@ class FimCompleter:
         if self.fim_tokens is None and not is_at_line_end(request):
             yield Finished(INSIDE_LINE, Totals(), self.explanation)
             return
-        prompt = self._build_prompt(request, window - limit)
+        prompt = self.prompts.build_prompt(request, window - limit)
         if not prompt.token_ids:
             yield Finished("stop", Totals(), self.explanation)
             return
@@ -80,20 +79,15 @@ class FimCompleter:
             models.save_learned()
             yield Finished(reason, account.totals(), self.explanation)
 
-    def _build_prompt(self, request: FimRequest, max_tokens: int) -> ContinuationPrompt:
-        if self.fim_tokens is None:
-            return self.continuation.build_prompt(request, max_tokens)
-        return ContinuationPrompt(self.fim_tokens.build_prompt(request, max_tokens), "")
-
     def close(self) -> None:
         self.generation.close()
 
     def _decode(
-        self, prompt: ContinuationPrompt, request: FimRequest, limit: int, account: AnswerAccount, deadline: _Deadline
+        self, prompt: GapPrompt, request: FimRequest, limit: int, account: AnswerAccount, deadline: _Deadline
     ) -> Generator[Event, None, str]:
         """Yield the events; return the finish reason. The text stays until it can begin no stop text."""
         tokenizer, text, stops = self.models.tokenizer, "", StopStrings(request.stop)
-        end_token_ids = (self.fim_tokens or self.continuation).end_token_ids
+        end_token_ids = self.prompts.end_token_ids
         stream = Detokenizer(lambda token: b"" if token in end_token_ids else tokenizer.token_bytes(token))
         vocabulary = min(tokenizer.vocab_size, self.models.target.vocab_size)
         sampler = Sampler(temperature=0.0, seed=0, vocab_size=vocabulary)

@@ -1,4 +1,6 @@
-"""The fill-in-the-middle (FIM) prompt of each model family, detected by the control tokens of its tokenizer.
+"""The prompt of a completion: fill-in-the-middle (FIM), or the text before the gap for models without such tokens.
+
+The family of a model is detected by the control tokens of its tokenizer.
 
 Sources: the model cards, bigcode/starcoder2#10, QwenLM/Qwen3-Coder#343, facebookresearch/codellama, and Continue's
 AutocompleteTemplate. Knows tokenizers and no model.
@@ -13,6 +15,16 @@ from specchat.text.tokenizer import Tokenizer
 
 PREFIX_TOKEN_SHARE = 0.75  # of the context; the rest is for the suffix
 CONTROL_TOKEN_MARGIN = 8
+CLOSING_CHARACTERS = " \t\r)]}>\"'`;:,"  # what editors put behind the cursor; it may stand after a gap at a line end
+PROBE_CHARACTERS = 200
+
+
+@dataclass(frozen=True)
+class GapPrompt:
+    """`repeated_text` ends the prefix, but not the prompt: the model writes it again, and then what follows it."""
+
+    token_ids: list[int]
+    repeated_text: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,7 +89,7 @@ class FimTokens:
         ends = {vocabulary[token] for token in self.family.end_tokens if token in vocabulary}
         return self.tokenizer.stop_token_ids | self.tokenizer.special_token_ids | ends
 
-    def build_prompt(self, request: FimRequest, max_tokens: int) -> list[int]:
+    def build_prompt(self, request: FimRequest, max_tokens: int) -> GapPrompt:
         """The prompt of at most `max_tokens` tokens: those nearest to the gap."""
         before, line_start, after = request.prefix, "", request.suffix
         if self.family.fills_whole_lines:
@@ -92,7 +104,7 @@ class FimTokens:
         prefix, suffix = self.tokenizer.encode(before[-longest:]), self._encode_suffix(after[:longest])
         prefix_limit = max(round(PREFIX_TOKEN_SHARE * limit), limit - len(suffix))
         prefix = prefix[max(0, len(prefix) - prefix_limit) :]
-        return [*self._arrange(prefix, suffix[: limit - len(prefix)]), *line_ids]
+        return GapPrompt([*self._arrange(prefix, suffix[: limit - len(prefix)]), *line_ids])
 
     def _arrange(self, prefix: Sequence[int], suffix: Sequence[int]) -> Iterator[int]:
         family, token = self.family, self.tokenizer.vocabulary
@@ -116,3 +128,56 @@ def find_fim_tokens(tokenizer: Tokenizer) -> FimTokens | None:
         if needed <= tokenizer.vocabulary.keys():
             return FimTokens(tokenizer, family)
     return None
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """Continues the text before a gap, for models without these tokens.
+
+    Such a model does not see what follows the gap, so a gap inside a line has no completion.
+    """
+
+    tokenizer: Tokenizer
+
+    @property
+    def end_token_ids(self) -> frozenset[int]:
+        return self.tokenizer.stop_token_ids | self.tokenizer.special_token_ids
+
+    def build_prompt(self, request: FimRequest, max_tokens: int) -> GapPrompt:
+        """The prompt of at most `max_tokens` tokens: those before the gap. Without a text before it there is none."""
+        budget = min(request.max_context_tokens, max_tokens)
+        start = self.tokenizer.start_token_ids
+        prefix = request.prefix[-budget * MAX_CHARACTERS_PER_TOKEN :]
+        repeated = " " if prefix.endswith(" ") and self._joins_last_space(prefix) else ""
+        ids = self.tokenizer.encode(prefix.removesuffix(repeated))[-max(1, budget - len(start)) :]
+        return GapPrompt([*start, *ids] if ids else [], repeated)
+
+    def _joins_last_space(self, prefix: str) -> bool:
+        """Whether the last space belongs to the token of the next word.
+
+        Most tokenizers have tokens such as " return": after "    " the model has never seen "return", but after
+        "   " it has seen " return".
+        """
+        end = prefix[-PROBE_CHARACTERS:]
+        ids = self.tokenizer.encode(end)
+        return self.tokenizer.encode(f"{end}x")[: len(ids)] != ids
+
+
+def is_at_line_end(request: FimRequest) -> bool:
+    return not request.suffix.partition("\n")[0].strip(CLOSING_CHARACTERS)
+
+
+def is_block_over(prefix: str, text: str) -> bool:
+    """Whether a complete line of the text has less indentation than the line of the cursor.
+
+    The first line that is not blank counts when the cursor stands on a blank line.
+    """
+    first, *lines = (prefix.rpartition("\n")[2] + text).split("\n")
+    if not first.strip():
+        return False
+    depth = _indentation(first)
+    return any(line.strip() and _indentation(line) < depth for line in lines[:-1])
+
+
+def _indentation(line: str) -> int:
+    return len(line.expandtabs(4)) - len(line.expandtabs(4).lstrip())

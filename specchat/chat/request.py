@@ -95,8 +95,8 @@ class Request:
     answer, which the model continues. `wants_probabilities`: the steps carry the probabilities of their tokens, for the
     inspector. `tool_results` answer the calls of the last turn; with them, the text may be empty. `tool_choice` is one
     of TOOL_CHOICES, CALL_OR_ANSWER, or the name of the tool that the answer must call. `answer_tool` is the tool whose
-    call is the text of the answer; a session sets it (`call_or_answer.py`). `compacts`: what the model reads of earlier
-    rounds of tools is shortened when the context window is full (compaction.py).
+    call is the text of the answer; a session sets it (`answer_grammar.py`). `compacts`: what the model reads of earlier
+    rounds of tools is shortened when the context window is full (`context_fit.py`).
     """
 
     text: str

@@ -29,12 +29,8 @@ INLINE_CODE = re.compile(r"`[^`\n]+`")
 QUESTION_MARKS = "?？؟"
 UNSPACED_CHARACTER = "[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]"  # of scripts without spaces
 UNSPACED_TEXT = re.compile(UNSPACED_CHARACTER)
-# Between a word and a script without spaces. A pattern that repeats this class for each word takes seconds to compile.
-SCRIPT_BORDER = re.compile(
-    rf"(?<={UNSPACED_CHARACTER})(?=\w)(?!{UNSPACED_CHARACTER})|(?<=\w)(?<!{UNSPACED_CHARACTER})(?={UNSPACED_CHARACTER})"
-)
+UNSPACED_STEM = re.compile(rf"{UNSPACED_CHARACTER}\*?")
 CHARACTERS_OF_A_WORD = 2  # in such scripts
-MAX_GAP_CHARACTERS = 20  # the most characters that `...` matches before such a script
 PARAGRAPH_BREAK = re.compile(r"\n\s*\n")
 CODE_LINE = re.compile(
     r"^\s*(?:(?:async )?def \w+\(|class \w+\s*[:({]|import \w+|from \w+ import |#include\b|(?:let|const|var) \w+ ="
@@ -46,10 +42,7 @@ CODE_LINE = re.compile(
 
 @dataclass(frozen=True)
 class Question:
-    """The properties of a request that rules test: its instruction, and what it contains.
-
-    A space in the instruction separates words from scripts without spaces.
-    """
+    """The properties of a request that rules test: its instruction, and what it contains."""
 
     instruction: str
     word_count: int
@@ -71,7 +64,7 @@ def parse_question(request: Request) -> Question:
     excerpt = f"{text[:HEAD_CHARACTERS]}\n\n{text[-TAIL_CHARACTERS:]}" if is_long else text
     instruction = _extract_instruction(excerpt)
     return Question(
-        instruction=SCRIPT_BORDER.sub(" ", instruction),
+        instruction=instruction,
         word_count=text.count(" ") + text.count("\n") + 1 if is_long else count_words(text),
         has_text=bool(request.files) or instruction != excerpt,
         has_files=bool(request.files),
@@ -91,6 +84,11 @@ def count_words(text: str) -> int:
     unspaced = len(UNSPACED_TEXT.findall(text))
     spaced = len(UNSPACED_TEXT.sub(" ", text).split()) if unspaced else len(text.split())
     return spaced + -(-unspaced // CHARACTERS_OF_A_WORD)
+
+
+def _spaced(text: str) -> str:
+    """With spaces around each character of a script without spaces, where patterns match anywhere."""
+    return UNSPACED_STEM.sub(r" \g<0> ", text)
 
 
 def _extract_instruction(text: str) -> str:
@@ -149,12 +147,11 @@ def matches_rule(rule: RouteRule, question: Question, temperature: float) -> boo
 
 
 def _matches_words(rule: RouteRule, instruction: str) -> bool:
+    words = _spaced(instruction)
     return (
-        (not rule.starts_with or _any_of(rule.starts_with, after=r"\W*").match(instruction) is not None)
-        and all(
-            not group or _any_of(group).search(instruction) is not None for group in (rule.contains, rule.also_contains)
-        )
-        and not (rule.excludes and _any_of(rule.excludes).search(instruction))
+        (not rule.starts_with or _any_of(rule.starts_with, after=r"\W*").match(words) is not None)
+        and all(not group or _any_of(group).search(words) is not None for group in (rule.contains, rule.also_contains))
+        and not (rule.excludes and _any_of(rule.excludes).search(words))
     )
 
 
@@ -164,19 +161,13 @@ def _any_of(patterns: tuple[str, ...], after: str = "") -> re.Pattern[str]:
 
 
 def _pattern_to_regex(pattern: str) -> str:
-    """`fix ... typo*` as a regular expression: whole words, a gap, any ending. Scripts without spaces have no words."""
-    built, is_gap, was_unspaced = "", False, False
-    for word in pattern.split():
+    """`fix ... typo*` as a regular expression: whole words, a gap, any ending."""
+    built, gap = "", ""
+    for word in _spaced(pattern).split():
         if word == "...":
-            is_gap = True
+            gap = rf"(?:\W+\w+){{0,{MAX_GAP_WORDS}}}?"
             continue
-        stem = word.removesuffix("*")
-        starts_unspaced, ends_unspaced = (UNSPACED_TEXT.match(each) is not None for each in (stem[0], stem[-1]))
-        if built and (was_unspaced or starts_unspaced):
-            built += rf".{{0,{MAX_GAP_CHARACTERS}}}?" if is_gap else r"\W*"
-        elif built:
-            built += rf"(?:\W+\w+){{0,{MAX_GAP_WORDS}}}?\W+" if is_gap else r"\W+"
-        ending = r"\w*" if word.endswith("*") else "" if ends_unspaced else r"(?!\w)"
-        start = "" if starts_unspaced else r"(?<!\w)"
-        built, is_gap, was_unspaced = built + start + re.escape(stem) + ending, False, ends_unspaced
+        ending = r"\w*" if word.endswith("*") else r"(?!\w)"
+        between = rf"{gap}\W+" if built else ""
+        built, gap = rf"{built}{between}(?<!\w){re.escape(word.removesuffix('*'))}{ending}", ""
     return built

@@ -13,9 +13,8 @@ from threading import Event as Flag
 from typing import Protocol
 
 from specchat.chat.answer_account import AnswerAccount
-from specchat.chat.answer_grammar import format_grammar, thinking_of, thought_and_call_grammar
+from specchat.chat.answer_grammar import format_grammar, thinking_of, thought_and_call_grammar, with_answer_tool
 from specchat.chat.answer_parts import AnswerParts
-from specchat.chat.call_or_answer import with_answer_tool
 from specchat.chat.context_fit import ContextFit
 from specchat.chat.drafted_text import DraftedText, LoadedModels
 from specchat.chat.edit_contract import as_answer_text, file_to_rewrite, with_edit_contract

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from specchat.acceptance_counts import Acceptance
-from specchat.chat.events import TARGET, CommittedToken, StepDone
+from specchat.chat.events import TARGET, StepDone
 
 ROOT = 0
 
@@ -45,19 +45,16 @@ class DraftToken:
 
 @dataclass(frozen=True)
 class StepRecord:
-    """A step: the draft tokens, and the text that the target sampled after the accepted ones ("" for none).
+    """A step with its draft tokens, and the text that the target sampled after the accepted ones ("" for none).
 
     `rejected_text` is the first draft token in the position of `target_text`, None without one. Every draft token is
     verified, because a drafter proposes no more than one pass can verify.
     """
 
+    step: StepDone
     draft_tokens: tuple[DraftToken, ...]
-    committed_count: int
     target_text: str
     rejected_text: str | None
-    draft_seconds: float
-    verify_seconds: float
-    committed_tokens: tuple[CommittedToken, ...] = ()
 
     @property
     def accepted_count(self) -> int:
@@ -85,8 +82,7 @@ class Inspection:
             self.add(step)
 
     def add(self, step: StepDone) -> None:
-        path = step.accepted_path
-        record = _step_record(step, path)
+        record = _step_record(step)
         target_kind = TokenKind.SAMPLED if record.rejected_text is None else TokenKind.CORRECTION
         for token in step.committed_tokens:
             kind = target_kind if token.source == TARGET else TokenKind.ACCEPTED
@@ -110,7 +106,7 @@ class Inspection:
 
     @property
     def decode_seconds(self) -> float:
-        return sum(step.draft_seconds + step.verify_seconds for step in self.steps)
+        return sum(each.step.draft_seconds + each.step.verify_seconds for each in self.steps)
 
     @property
     def sources(self) -> list[str]:
@@ -127,19 +123,17 @@ def _children(step: StepDone, node: int) -> list[int]:
     return [number for number, parent in enumerate(step.parents, start=1) if parent == node]
 
 
-def _step_record(step: StepDone, path: list[int]) -> StepRecord:
+def _step_record(step: StepDone) -> StepRecord:
+    path = step.accepted_path
     sampled = next((token for token in step.committed_tokens if token.source == TARGET), None)
     siblings = _children(step, path[-1] if path else ROOT) if sampled else []
     rejected = [each for each in siblings if sampled and step.draft_tokens[each - 1] != sampled.token_id]
     is_drafted = len(rejected) < len(siblings)  # an end token, which is never accepted from a draft
     return StepRecord(
+        step,
         _draft_tokens(step, frozenset(path)),
-        len(step.committed_tokens),
         _decode_bytes(sampled.token_bytes) if sampled else "",
         _draft_token_text(step, rejected[0]) if rejected and not is_drafted else None,
-        step.draft_seconds,
-        step.verify_seconds,
-        step.committed_tokens,
     )
 
 

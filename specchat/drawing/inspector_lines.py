@@ -67,7 +67,7 @@ def step_lines(inspection: Inspection, step_index: int, glyphs: Glyphs) -> list[
     counts = f"  drafted {len(step.draft_tokens)} {arrow} accepted {step.accepted_count}" if step.draft_tokens else ""
     rejected = f" (draft {quote_text(step.rejected_text, glyphs)})" if step.rejected_text is not None else ""
     sampled = f"{arrow} sampled {quote_text(step.target_text, glyphs)}{rejected}" if step.target_text else ""
-    cost = f"draft {step.draft_seconds * 1000:.1f} ms {glyphs.dot} verify {step.verify_seconds * 1000:.1f} ms"
+    cost = f"draft {step.step.draft_seconds * 1000:.1f} ms {glyphs.dot} verify {step.step.verify_seconds * 1000:.1f} ms"
     return [f"step {step_index + 1}/{len(inspection.steps)}  {drafters}{counts}", sampled, cost]
 
 
@@ -91,7 +91,7 @@ def probability_lines(step: StepRecord, glyphs: Glyphs) -> list[str]:
 
     `" the" 62%   " a" 21%  " one" 4%`. Sampling may choose a token that is not the likeliest one.
     """
-    known = [token for token in step.committed_tokens if token.probability is not None]
+    known = [token for token in step.step.committed_tokens if token.probability is not None]
     lines = [_probability_line(token, glyphs) for token in known[:MAX_DEPTHS]]
     more = [f"{glyphs.ellipsis} {len(known) - MAX_DEPTHS} more"] if len(known) > MAX_DEPTHS else []
     return lines + more
@@ -112,7 +112,7 @@ def charts(inspection: Inspection, step_index: int, width: int, glyphs: Glyphs) 
     count = max(1, (width - sum(map(len, names))) // 2)
     first = max(0, min(step_index - count // 2, len(inspection.steps) - count))
     steps = inspection.steps[first : first + count]
-    tokens, draft_tokens = [step.committed_count for step in steps], [len(step.draft_tokens) for step in steps]
+    tokens, draft_tokens = [each.step.tokens for each in steps], [len(each.draft_tokens) for each in steps]
     return f"{names[0]}{sparkline(tokens, glyphs)}{names[1]}{sparkline(draft_tokens, glyphs) or 'none'}"
 
 

@@ -197,7 +197,7 @@ class Sampler:
             return _top_tokens(self._penalize_and_mask(logits, rows, seen_tokens), rows.token_ids, count)
         logits, ids = self.process_logits(logits, rows, seen_tokens, count)
         if logits.shape[-1] == 1:
-            return Ranking(ids, logits)
+            return Ranking(ids.expand_as(logits), logits)
         return _top_tokens(logits + gumbel_noise(self.seed, rows.positions, ids), ids, count)
 
     def sample(self, logits: Tensor, rows: LogitRows, seen_tokens: SeenTokens | None = None) -> list[int]:

@@ -1,24 +1,28 @@
 """The plan of loading a profile: every model, head, device, dtype and weight format, resolved before loading.
 
 `load_engine` loads exactly this plan; `--dry-run`, `specchat doctor` and `specchat vram` print it, and whether it fits.
-Imports no torch.
+A draft model or a head that does not fit the target is left out, by their config.json and tokenizer.json. Whatever
+these leave open counts as a fit, and so does a folder that is not on this disk: loading reads the tensors and reports
+what is wrong with them. Imports no torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from specchat.devices import CPU, FLOAT_FORMAT, GGUF_FORMAT, INT8_KV, kind_of, resolve_device
 from specchat.errors import ModelError
 from specchat.hub.architecture import Architecture
+from specchat.hub.catalog import find_entry
 from specchat.hub.find_models import find_head, find_local_head, find_local_model
 from specchat.hub.machine import Device, Machine
 from specchat.hub.memory_plan import MemoryPlan, QuantizedModel, plan_memory
 from specchat.hub.recommend import FITS, TIGHT, TOO_LARGE, fit_label, format_gib
 from specchat.hub.safetensors_headers import read_architecture
-from specchat.loading.drafter_fit import drafters_that_fit, embedded_draft_mismatch, head_mismatch
+from specchat.paths import read_json_object
 from specchat.profile import BUILTIN_BACKEND, Models, Profile
 from specchat.profile.keys import AUTO
 from specchat.profile.shipped_drafters import with_shipped_drafters
@@ -27,6 +31,7 @@ from specchat.weights.gguf.gguf_sources import local_gguf
 from specchat.weights.load_options import EMBEDDED, STORED_DTYPE, LoadOptions, resolve_dtype
 
 Fetch = Callable[[str, str], Path]  # source and role → the folder of a model
+RECOMMEND_HINT = "'specchat models recommend' names drafters that fit"
 EMBEDDED_HEADS = ("embedded/eagle3", "embedded/mtp")
 
 
@@ -80,12 +85,8 @@ class ModelPlan:
         weights = "" if options.quant_format == FLOAT_FORMAT else f"{options.quant_format} weights, "
         backend = "" if options.backend == BUILTIN_BACKEND else f", backend {options.backend}"
         kv_cache = "" if options.kv_cache == FLOAT_FORMAT else f", {options.kv_cache} KV cache"
-        return f"{self._place()}: {weights}{dtype} on {options.device}{kv_cache}{backend}"
-
-    def _place(self) -> str:
-        if self.gguf is None:
-            return _location(self.source, self.folder)
-        return f"{_location(self.source, self.gguf)} (GGUF)"
+        place = f"{_location(self.source, self.gguf)} (GGUF)" if self.gguf else _location(self.source, self.folder)
+        return f"{place}: {weights}{dtype} on {options.device}{kv_cache}{backend}"
 
 
 @dataclass(frozen=True)
@@ -313,3 +314,50 @@ def _location(source: str, path: Path | None) -> str:
     if path is None:
         return f"{source} is not on this disk; specchat models pull {source}"
     return str(path) if source == str(path) else f"{source} ({path})"
+
+
+def embedded_draft_mismatch(target: Path | None, draft: Path | None) -> str:
+    """Why the embedded draft model does not fit: it speaks the tokens of the embedded target, and those of a copy."""
+    if target is None or draft is None:
+        return ""
+    ours, theirs = (read_json_object(folder / "tokenizer.json").get("model") for folder in (target, draft))
+    return "" if ours == theirs else "its tokens are not those of the target"
+
+
+def head_mismatch(target: Path | None, head: Path | None) -> str:
+    """Why a head was not trained for a target of these sizes; "" when the configs agree."""
+    if target is None or head is None:
+        return ""
+    target_sizes, head_sizes = _target_sizes(target), _head_sizes(head)
+    for name, size in head_sizes.items():
+        if name in target_sizes and size != target_sizes[name]:
+            return f"it is for a target with {name} {size}, and this one has {target_sizes[name]}"
+    return ""
+
+
+def drafters_that_fit(target: str) -> str:
+    """What to use instead: the published drafters of a target of the catalog, or where to look for one."""
+    entry = find_entry(Path(target).name) or find_entry(target)
+    published = [*(head.id for head in entry.usable_heads), *entry.draft_models] if entry else []
+    return f"{published[0]} fits ('specchat models recommend' names more)" if published else RECOMMEND_HINT
+
+
+def _target_sizes(folder: Path) -> dict[str, int]:
+    config = read_json_object(folder / "config.json")
+    text = config.get("text_config")
+    return _sizes(text if isinstance(text, dict) else config)
+
+
+def _head_sizes(head: Path) -> dict[str, int]:
+    """The sizes of the target that a head names in its config; heads of other widths have `target_hidden_size`."""
+    config = read_json_object((head if head.is_dir() else head.parent) / "config.json")
+    layers = config.get("transformer_layer_config")
+    sizes = _sizes({**config, **layers} if isinstance(layers, dict) else config)
+    if isinstance(width := config.get("target_hidden_size"), int):
+        sizes["hidden_size"] = width
+    return sizes
+
+
+def _sizes(config: Mapping[str, Any]) -> dict[str, int]:
+    names = ("hidden_size", "vocab_size")
+    return {name: config[name] for name in names if isinstance(config.get(name), int)}

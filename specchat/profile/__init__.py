@@ -27,8 +27,6 @@ from specchat.profile.keys import (
     AGENT_PLAN,
     ANSWER_FORMATS,
     BUILTIN_BACKEND,
-    DEVICES,
-    DTYPES,
     FREE_ANSWER,
     GRAMMAR_ANSWER,
     REQUEST_KINDS,
@@ -41,14 +39,13 @@ from specchat.profile.keys import (
     Prompt,
     RouteRule,
     Sampling,
-    Speculation,
 )
 from specchat.profile.profile_files import DEFAULT_PROFILE, EDIT_PROFILE, load_profile, profile_names
 
 __all__ = [
     "ACCEPTANCE_TESTS", "AGENT_MODES", "AGENT_OFF", "AGENT_ON", "AGENT_PLAN", "ANSWER_FORMATS",
-    "BUILTIN_BACKEND", "DEFAULT_PROFILE", "DEVICES", "DRAFTERS", "DRAFTER_NAMES", "DTYPES", "EDIT_PROFILE",
+    "BUILTIN_BACKEND", "DEFAULT_PROFILE", "DRAFTERS", "DRAFTER_NAMES", "EDIT_PROFILE",
     "FREE_ANSWER", "GRAMMAR_ANSWER", "REQUEST_KINDS", "SERVER_BACKENDS", "THINKING_MODES", "WEIGHT_CHOICES",
-    "Limits", "Models", "Profile", "Prompt", "RouteRule", "Sampling", "Speculation", "all_drafters",
+    "Limits", "Models", "Profile", "Prompt", "RouteRule", "Sampling", "all_drafters",
     "load_profile", "profile_names",
 ]  # fmt: skip

@@ -34,15 +34,11 @@ class ProjectFile:
     def source(self) -> SettingsSource:
         """The settings; folders of models and programs of MCP servers are relative to the file."""
         file = read_settings_file(self.path, self.content)
-        models = file.tables.get("models")
-        if isinstance(models, dict):
-            resolved = {key: self._resolve_folder(value) for key, value in cast("dict[str, Any]", models).items()}
-            file = replace(file, tables=file.tables | {"models": resolved})
-        servers = file.tables.get("mcp")
-        if isinstance(servers, dict):
-            resolved = {name: self._resolve_program(table) for name, table in cast("dict[str, Any]", servers).items()}
-            file = replace(file, tables=file.tables | {"mcp": resolved})
-        return file.source("project file")
+        tables = dict(file.tables)
+        for name, resolve in (("models", self._resolve_folder), ("mcp", self._resolve_program)):
+            if isinstance(table := tables.get(name), dict):
+                tables[name] = {key: resolve(value) for key, value in cast("dict[str, Any]", table).items()}
+        return replace(file, tables=tables).source("project file")
 
     def _resolve_program(self, table: Any) -> Any:
         """The table of a server with an absolute path for a program that is named with a folder: "tools/server"."""

@@ -80,15 +80,17 @@ class Settings:
 
     @staticmethod
     def from_json(stored: Mapping[str, Any]) -> Settings:
-        """Those of `to_json`. What is missing, or what this version does not know, is read from the profile's file."""
-        name, options = str(stored.get("name") or DEFAULT_PROFILE), _table(stored, "options")
-        own, changes, tables = (_table(stored, part) for part in ("own", "changes", "profile"))
-        if own:  # the rules are long, and stand there
-            tables = {**tables, "routes": [*options.get("routes", ()), *own.get("routes", ())]}
-        profile = _stored_profile(tables, changes)
-        if profile is None:
-            return read_settings(name, options).changed(changes)
-        return Settings(name, profile, own or _own_values_now(name) or flat_values([_source(tables)]), options, changes)
+        """Those of `to_json`; of a name alone, or with a profile of a newer version, the profile's file is read."""
+        name = str(stored.get("name") or DEFAULT_PROFILE)
+        own, options, changes, tables = (_table(stored, part) for part in ("own", "options", "changes", "profile"))
+        routes = [*options.get("routes", ()), *own.get("routes", ())]  # they are long, and stand there
+        source = SettingsSource("conversation", {**tables, "routes": routes}, lambda _path: "the stored profile")
+        try:
+            if tables:
+                return Settings(name, merge_sources(Profile(), [source]).value, own, options, changes)
+        except ProfileError:
+            pass
+        return read_settings(name, options).changed(changes)
 
 
 def read_settings(name: str = DEFAULT_PROFILE, options: Mapping[str, Any] = EMPTY) -> Settings:
@@ -118,29 +120,6 @@ def _resolved(name: str, own: Mapping[str, Any], options: Mapping[str, Any], cha
 def _own_values(chain: ProfileChain) -> dict[str, Any]:
     named = {"name": chain.name, "description": chain.description}
     return {**named, **flat_values(source for source in chain.sources if source.resolve_for is None)}
-
-
-def _stored_profile(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> Profile | None:
-    """None when there is none, and when it has keys that this version does not know.
-
-    Earlier versions stored the profile of the last question, and changes since then apart.
-    """
-    try:
-        return merge_sources(Profile(), [_source(tables), options_source(changes)]).value if tables else None
-    except ProfileError:
-        return None
-
-
-def _source(tables: Mapping[str, Any]) -> SettingsSource:
-    return SettingsSource("conversation", tables, lambda _path: "the stored profile")
-
-
-def _own_values_now(name: str) -> dict[str, Any]:
-    """Those of a conversation that was stored without them; none when the file is gone."""
-    try:
-        return _own_values(read_profile_chain(name))
-    except ProfileError:
-        return {}
 
 
 def _lasting(name: str) -> str:

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import pytest
 
-from specchat.chat.call_or_answer import with_answer_tool
+from specchat.chat.answer_grammar import with_answer_tool
 from specchat.chat.events import Event, Failed, Finished, Notice, PrefillProgress, StepDone, TextDelta, ToolCallDelta
 from specchat.chat.request import AnswerFormat, Request
 from specchat.chat.session import Session

@@ -71,7 +71,7 @@ def test_every_family_is_detected_by_its_tokens_and_has_its_own_order(tmp_path, 
 
     assert fim_tokens is not None
     assert fim_tokens.family.name == name
-    assert written(fim_tokens, fim_tokens.build_prompt(FimRequest("ab", "er"), 100)) == prompt
+    assert written(fim_tokens, fim_tokens.build_prompt(FimRequest("ab", "er"), 100).token_ids) == prompt
     assert {fim_tokens.tokenizer.vocabulary[end] for end in fim_tokens.family.end_tokens} <= fim_tokens.end_token_ids
 
 
@@ -83,14 +83,14 @@ def test_control_tokens_in_the_text_are_escaped():
     fim_tokens = find_fim_tokens(Tokenizer(EMBEDDED / "target"))
     middle = fim_tokens.tokenizer.vocabulary["<|fim_middle|>"]
 
-    assert fim_tokens.build_prompt(FimRequest("x = '<|fim_middle|>'\n"), 100).count(middle) == 1
+    assert fim_tokens.build_prompt(FimRequest("x = '<|fim_middle|>'\n"), 100).token_ids.count(middle) == 1
 
 
 def test_the_embedded_prompt_ends_with_the_start_of_the_current_line():
     fim_tokens = find_fim_tokens(Tokenizer(EMBEDDED / "target"))
     encode = fim_tokens.tokenizer.encode
 
-    prompt = fim_tokens.build_prompt(FimRequest("a = 1\nb = ", ")\nc = 3\n"), 100)
+    prompt = fim_tokens.build_prompt(FimRequest("a = 1\nb = ", ")\nc = 3\n"), 100).token_ids
 
     mark = fim_tokens.tokenizer.vocabulary
     assert prompt == [
@@ -103,7 +103,7 @@ def test_a_long_text_is_cut_far_from_the_gap():
     fim_tokens = find_fim_tokens(Tokenizer(EMBEDDED / "target"))
     before, after = "first\n" + "a\n" * 300 + "near\n", "\nclose\n" + "b\n" * 300 + "last\n"
 
-    ids = fim_tokens.build_prompt(FimRequest(before, after, max_context_tokens=100), 1000)
+    ids = fim_tokens.build_prompt(FimRequest(before, after, max_context_tokens=100), 1000).token_ids
     prompt = fim_tokens.tokenizer.decode(ids)
 
     assert len(ids) <= 100
@@ -126,7 +126,7 @@ def test_only_the_text_around_the_gap_is_encoded(tmp_path, name):
     encode = fim_tokens.tokenizer.encode
     fim_tokens.tokenizer.encode = lambda text: encoded.append(len(text)) or encode(text)
 
-    prompt = fim_tokens.build_prompt(FimRequest("a" * 10**6, "b" * 10**6, max_context_tokens=64), 64)
+    prompt = fim_tokens.build_prompt(FimRequest("a" * 10**6, "b" * 10**6, max_context_tokens=64), 64).token_ids
 
     assert sum(encoded) < 20_000
     assert len(prompt) <= 64

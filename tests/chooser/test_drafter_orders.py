@@ -33,6 +33,7 @@ def answers() -> dict[str, list[Trace]]:
     return groups
 
 
+@pytest.mark.full
 @each_row("slower", [1.0, 2.0])
 def test_a_wrong_order_and_a_wrong_cost_are_nearly_free(slower):
     """Law 3, where a draft never pays: with every order, and a draft that has become `slower` than its stored cost."""

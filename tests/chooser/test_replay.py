@@ -278,6 +278,7 @@ def test_wrong_stored_acceptance_costs_no_more_than_wrong_stored_costs(lie, tabl
     assert single >= HARD.get((table, group), 0.98) or of_auto(table, group) / seconds >= 0.96
 
 
+@pytest.mark.full
 def test_first_answers_gain_from_stored_acceptance_and_none_loses_two_percent():
     gains = [row.learned / row.fresh for row in first_answers([TABLES["cpu"]], read_traces(FOLDER))]
 

@@ -238,6 +238,7 @@ def test_a_probe_that_dies_says_its_last_line(monkeypatch, tmp_path):
     assert {"error": "ImportError: no torch"} == probe.probe("torch")
 
 
+@pytest.mark.full
 def test_kernels_that_are_not_wanted_are_a_trouble_of_the_probe(monkeypatch):
     monkeypatch.setenv("SPECCHAT_KERNELS", "none")
 

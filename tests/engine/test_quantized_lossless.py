@@ -57,6 +57,7 @@ def test_no_head_can_change_the_text_of_int8_weights(head, dtype, sampler):
 MIXED = [("nf4", "float"), ("nf4", "nf4"), ("int8", "nf4"), ("float", "int8"), ("fp8", "int8")]
 
 
+@pytest.mark.full
 @each_row("weights, draft_format", MIXED)
 def test_target_and_draft_model_have_their_own_weight_formats(weights, draft_format):
     drafter = DraftModelDrafter(quantized_target(draft_format, "bfloat16", exact=False, layers=1))

@@ -80,6 +80,7 @@ def test_a_pass_after_a_committed_branch_continues_that_branch(name):
     torch.testing.assert_close(actual, expected, atol=2e-3, rtol=2e-3)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("close_checkpoints")
 @each_row("name", HYBRIDS)
 def test_a_text_with_rejected_drafts_goes_back_again_and_again(name):

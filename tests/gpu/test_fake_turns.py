@@ -154,6 +154,7 @@ def test_rejection_sampling_takes_a_draft_model_on_the_cpu():
     assert sum(step.accepted for step in steps) > 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "sampler", ["greedy", *(pytest.param(each, marks=pytest.mark.full) for each in ("T0.8", "top-p"))]
 )

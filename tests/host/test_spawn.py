@@ -330,6 +330,7 @@ def test_a_request_that_is_too_long_for_a_line_is_one_line(runtime):
     assert "stop" == list(talk.ask(Request("hello")))[-1].finish_reason
 
 
+@pytest.mark.full
 def test_six_hosts_that_race_leave_one_that_answers(runtime):
     with ExitStack() as running:
         hosts = [running.enter_context(subprocess.Popen(FAKE_HOST)) for _ in range(6)]

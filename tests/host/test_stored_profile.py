@@ -81,16 +81,3 @@ def test_settings_with_unknown_keys_are_read_from_the_file_of_the_profile(own_pr
     sessions.history.flush()
 
     assert (0.5, 3) == ((found := another_day().find(id)).profile.sampling.temperature, found.profile.sampling.top_k)
-
-
-def test_changes_after_the_last_question_of_an_older_version_count(own_profile, another_day):
-    sessions = another_day()
-    id = asked(sessions)
-    stored = {"name": "mine", "profile": {"limits": {"answer": 9}}, "changes": {"sampling.top_k": 3}}
-    sessions.history.store_settings(id, stored)
-    sessions.history.flush()
-
-    settings = another_day().find(id).settings
-    assert (9, 3) == (settings.profile.limits.answer, settings.profile.sampling.top_k)
-    sampling = settings.changed({"limits.answer": 7}).profile.sampling
-    assert (0.5, 3) == (sampling.temperature, sampling.top_k)

@@ -143,6 +143,7 @@ def test_models_are_found_by_id_by_name_and_by_same_shape():
     assert find_entry("nobody/nothing") is None
 
 
+@pytest.mark.full
 @each_row("gpu", GPU_SIZES_GB)
 @each_row("purpose", PURPOSES)
 def test_a_recommended_pair_fits_and_its_profile_names_it(tmp_path, gpu, purpose):

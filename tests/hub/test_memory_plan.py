@@ -250,6 +250,7 @@ def test_fp8_experts_have_a_scale_per_block_and_linear_layers_one_per_output():
     assert weight_bytes(dense, "int8") == weight_bytes(dense, "fp8")
 
 
+@pytest.mark.full
 def test_nf4_has_the_bytes_of_bitsandbytes():
     import torch
     from bitsandbytes.functional import quantize_4bit

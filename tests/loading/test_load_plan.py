@@ -11,9 +11,15 @@ import pytest
 from specchat.devices import CPU
 from specchat.errors import ModelError
 from specchat.hub.machine import Device, Machine
-from specchat.loading.drafter_fit import RECOMMEND_HINT, drafters_that_fit
 from specchat.loading.load_engine import load_engine
-from specchat.loading.load_plan import EMBEDDED_HEADS, ComputeFeatures, check_named_drafters, plan_load
+from specchat.loading.load_plan import (
+    EMBEDDED_HEADS,
+    RECOMMEND_HINT,
+    ComputeFeatures,
+    check_named_drafters,
+    drafters_that_fit,
+    plan_load,
+)
 from specchat.profile import Profile
 from specchat.weights.gguf.gguf_preparation import prepared_gguf
 from specchat.weights.load_options import EMBEDDED

@@ -124,6 +124,7 @@ def test_tensors_are_those_of_the_converted_folder(tmp_path, family, tied, stora
         assert torch.equal(files.read_rows(name, 1, 17), expected[1:17]), name
 
 
+@pytest.mark.full
 @each_row("weights", ["float", "int8", "nf4"])
 @each_row("tied", [True, False])
 def test_other_formats_compute_what_they_compute_of_the_converted_folder(tmp_path, weights, tied):

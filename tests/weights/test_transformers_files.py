@@ -74,6 +74,7 @@ def test_an_unknown_quant_method_is_refused(folder):
     assert "the quant_method 'halfbit', which transformers does not know" in refusal(folder)
 
 
+@pytest.mark.full
 def test_the_text_part_of_a_model_for_images_answers_as_the_whole_model(tmp_path):
     import transformers
 
