@@ -9,9 +9,8 @@ said into an order, renders the events, and sends a decision for each proposal.
     edit.py              the verb: files and an instruction in, events out, all files written or none
     edit_task.py         prompts, ways, retries, or the syntax tree: EditJob -> EditResult
     edit_events.py       its order, its events, and the one class of an accepted edit
-    edit_ui.py           what a front end gives to an edit in the hands of a person, as callbacks
-    edit_renderer.py     its events and the review of its hunks, by these callbacks
-    hunk_review.py       decisions about hunks, with their keys, until the accepted text passes the checks
+    hunk_review.py       decisions about hunks, with their keys, and the callbacks of a front end for a person
+    edit_renderer.py     the events of an edit and the review of its hunks, by these callbacks
     edit_progress.py     the position of the streamed text in the original, also as a status line
     edit_call.py         the edit of one file as protocols show it: diff, permission, end
     updates.py           what editors and programs are shown of an answer, as JSON of the Agent Client Protocol

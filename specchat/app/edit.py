@@ -41,7 +41,7 @@ from specchat.app.edit_task import (
     run_edit,
 )
 from specchat.app.edited_files import EditedFile
-from specchat.chat.events import Event, Notice, Routed, TextDelta
+from specchat.chat.events import Event, Notice
 from specchat.edit.check_commands import run_checks, split_check_command
 from specchat.edit.contract import find_warnings
 from specchat.edit.edit_intent import is_question
@@ -191,18 +191,17 @@ def _make_jobs(
 
 def _rewrite(order: EditOrder, job: EditJob, run: EditRun) -> Generator[Event | EditEvent, Decision | None, EditResult]:
     """The new text. One that cannot be taken is shown and saved, and the error names what may help."""
-    answer = list[str]()
     try:
-        result = yield from _noted(run_edit(job, run), answer)
+        result = yield from run_edit(job, run)
     except NoChangeError as error:
-        if answer and not is_question(job.instruction):
+        if run.answer_parts and not is_question(job.instruction):
             _add(error, order.next_steps)
         raise
     except (BrokenEditError, NoUsableEditError) as error:
         if isinstance(error, BrokenEditError) and run.candidate:
             saved_path = save_candidate(job.source.name, job.source.encode(run.candidate))
             _add(error, f"the text is saved in {saved_path}")
-        yield from _reject(order, job, run.candidate, "".join(answer), error)
+        yield from _reject(order, job, run.candidate, "".join(run.answer_parts), error)
     except CancelledError as error:
         error.exit_code = getattr(run.cancelled, "exit_code", error.exit_code)
         raise
@@ -215,32 +214,13 @@ def _rewrite(order: EditOrder, job: EditJob, run: EditRun) -> Generator[Event | 
 
 def _reject(order: EditOrder, job: EditJob, candidate: str, answer: str, error: SpecchatError) -> EditEvents:
     if candidate or answer.strip():
-        yield Rejected(job.source.name, _rejected_diff(job.source, candidate, answer), error, order.next_steps)
+        yield Rejected(_rejected_diff(job.source, candidate, answer))
     _add(error, order.next_steps)
     raise error
 
 
 def _add(error: SpecchatError, text: str) -> None:
     error.args = ("; ".join(filter(None, [str(error), text])),)
-
-
-def _noted(
-    events: Generator[Event, None, EditResult], answer: list[str]
-) -> Generator[Event, Decision | None, EditResult]:
-    """The same events; `answer` gets the text of the last answer."""
-    while True:
-        try:
-            event = next(events)
-        except StopIteration as end:
-            return end.value
-        match event:
-            case Routed():
-                answer.clear()
-            case TextDelta(text=text):
-                answer.append(text)
-            case _:
-                pass
-        yield event
 
 
 def _rejected_diff(source: Source, text: str, answer: str) -> str:

@@ -12,7 +12,7 @@ from specchat.edit.atomic_write import Replacement
 from specchat.edit.edit_plan import Region
 from specchat.edit.edit_turn import EditRun
 from specchat.edit.source_text import Source
-from specchat.errors import NoChangeError, SpecchatError, UsageError
+from specchat.errors import NoChangeError, UsageError
 
 
 @dataclass(frozen=True)
@@ -113,10 +113,7 @@ class Talk(EditEvent):
 class Rejected(EditEvent):
     """What the model wrote and cannot be taken, as a diff; the error that follows says why."""
 
-    name: str
     diff: str
-    why: SpecchatError
-    next_steps: str
 
 
 @dataclass(frozen=True)

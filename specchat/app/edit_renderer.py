@@ -9,8 +9,7 @@ from specchat.app.consent import Decision
 from specchat.app.edit import EditEvents, display_path, drive
 from specchat.app.edit_events import EditEvent, Proposed, Rejected, Rewriting, Talk, Written
 from specchat.app.edit_progress import ProgressLine
-from specchat.app.edit_ui import EditUI
-from specchat.app.hunk_review import HunkDialogue
+from specchat.app.hunk_review import EditUI, HunkDialogue
 from specchat.chat.events import Event, Notice
 from specchat.edit.edit_turn import ignore_event
 

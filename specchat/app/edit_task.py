@@ -74,7 +74,7 @@ class EditResult:
     failures: tuple[SpecchatError, ...] = ()
 
 
-def run_edit(job: EditJob, edit_run: EditRun) -> Generator[Event, None, EditResult]:
+def run_edit(job: EditJob, edit_run: EditRun) -> Generator[Event, object, EditResult]:
     """The events of an edit, and its checked text; an EditError says why there is none: the first of several."""
     return _Edit(job, edit_run).run()
 
@@ -127,7 +127,7 @@ def describe_way(way: Refactoring | EditPlan | ContextError) -> str:
             return EditPlan(refactoring=way.describe()).description
 
 
-def rewrite_region(job: EditJob, region: Region, comment: str, edit_run: EditRun) -> Generator[Event, None, str]:
+def rewrite_region(job: EditJob, region: Region, comment: str, edit_run: EditRun) -> Generator[Event, object, str]:
     """New lines for one region, following the user's comment. Only the form of the answer is checked."""
     source = region_source(job.source, region)
     request = _first_request(source, f"{job.instruction}\n\n{comment}")
@@ -147,7 +147,7 @@ class _Edit:
         self.repairs_left = MAX_REPAIRS
         self.checked_text = ""  # the last complete text that passed all checks
 
-    def run(self) -> Generator[Event, None, EditResult]:
+    def run(self) -> Generator[Event, object, EditResult]:
         for way in possible_ways(self.job):
             if isinstance(way, Refactoring):
                 return (yield from self._refactor(way))
@@ -168,7 +168,7 @@ class _Edit:
         self.edit_run.candidate = self.first_candidate
         raise self.failures[0]
 
-    def _refactor(self, refactoring: Refactoring) -> Generator[Event, None, EditResult]:
+    def _refactor(self, refactoring: Refactoring) -> Generator[Event, object, EditResult]:
         source, text = self.job.source, refactoring.text
         way = EditPlan(refactoring=refactoring.describe())
         if text == source.text:
@@ -178,7 +178,7 @@ class _Edit:
         self.job.check(text)
         return EditResult(text, way, EditWarnings())
 
-    def _answer_question(self) -> Generator[Event]:
+    def _answer_question(self) -> Generator[Event, object]:
         """Say what the model answers. NoChangeError, because the instruction asks for no change."""
         job, file = self.job, Attachment(self.job.source.name, self.job.source.text)
         ignore_talk: Watch = lambda _text: None
@@ -188,7 +188,7 @@ class _Edit:
         yield Notice(answer.strip())
         raise NoChangeError(f"{job.source.name}: the instruction is a question and asks for no change")
 
-    def _follow(self, way: EditPlan) -> Generator[Event, None, EditResult]:
+    def _follow(self, way: EditPlan) -> Generator[Event, object, EditResult]:
         job, text = self.job, self.job.source.text
         if not way.regions:
             text = yield from self._ask(way, job.source, lambda new: new, self._check_whole)
@@ -210,7 +210,7 @@ class _Edit:
 
     def _rewrite_region(
         self, way: EditPlan, text: str, region: Region, *, is_last: bool
-    ) -> Generator[Event, None, str]:
+    ) -> Generator[Event, object, str]:
         """The whole text with one more region rewritten. Before the last one, a name may have its old definition."""
         check = self._check_whole if is_last else lambda whole: check_syntax(self.job.source, whole)
         source = region_source(self.job.source, region)
@@ -237,7 +237,7 @@ class _Edit:
 
     def _ask(
         self, way: EditPlan, text: Source, to_whole_text: Callable[[str], str], check: Callable[[str], None]
-    ) -> Generator[Event, None, str]:
+    ) -> Generator[Event, object, str]:
         """A new version of this text that passes the check of the whole one; a failure goes back to the model."""
         job, last_error = self.job, None
         request = first = job.first_request or _first_request(text, job.instruction, way)

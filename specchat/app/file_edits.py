@@ -17,8 +17,8 @@ from specchat.app.edit import describe_ways, edit, propose_text
 from specchat.app.edit_events import EditOrder
 from specchat.app.edit_renderer import EditRenderer
 from specchat.app.edit_session import EditSession, edit_request
-from specchat.app.edit_ui import EditUI
 from specchat.app.edited_files import DiskFile
+from specchat.app.hunk_review import EditUI
 from specchat.app.take_back import take_back
 from specchat.edit.answer_check import find_omission
 from specchat.edit.atomic_write import check_writable

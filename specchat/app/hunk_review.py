@@ -5,14 +5,14 @@ and the text editor are callbacks of `EditUI`. Knows no screen.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
+from threading import Event as Flag
 
 from specchat.app.consent import Answer, Decision
 from specchat.app.edit_events import Proposed
-from specchat.app.edit_ui import EditUI
 from specchat.chat.events import Event
-from specchat.edit.edit_turn import result_of
+from specchat.edit.edit_turn import ignore_event, result_of
 from specchat.edit.hunks import Change, Hunk, apply_hunks, diff_hunks, hunk_lines, split_lines
 from specchat.errors import BrokenEditError, DeclinedError, SpecchatError
 
@@ -22,6 +22,25 @@ KEY_HELP = """\
 y accept   n reject   e edit   s split   c comment and have the model rewrite it
 a accept this and all that follow   d reject this and all that follow   u undo   q quit, nothing is written
 """
+
+
+@dataclass(frozen=True)
+class EditUI:
+    """The callbacks of a front end during an edit in the hands of a person.
+
+    `read_input` returns a key or a line, "" when there is no input; `edit_text` takes a text and a file suffix and
+    returns the changed text, None when the user cancels; `show_progress` gets progress lines; `on_event` gets the
+    events of answers.
+    """
+
+    read_input: Callable[[str], str]
+    show_hunk: Callable[[str], None]
+    show_message: Callable[[str], None]
+    edit_text: Callable[[str, str], str | None]
+    show_progress: Callable[[str], None]
+    on_event: Callable[[Event], None] = ignore_event
+    cancelled: Flag = field(default_factory=Flag)
+    show_rejected: Callable[[str], None] = lambda _diff: None  # what the model wrote and cannot be taken, as a diff
 
 
 @dataclass(frozen=True)
@@ -57,7 +76,7 @@ class Review:
         return apply_hunks(self.old_text, self.accepted_hunks)
 
     def decide(self, *, is_accepted: bool) -> None:
-        self._replace_decision(self.index, replace(self.decisions[self.index], is_accepted=is_accepted))
+        self._replace_decision(replace(self.decisions[self.index], is_accepted=is_accepted))
 
     def decide_remaining(self, *, is_accepted: bool) -> None:
         self._undo_stack.append(self.decisions)
@@ -68,14 +87,11 @@ class Review:
     def split(self) -> bool:
         parts = self.decisions[self.index].hunk.split()
         if len(parts) > 1:
-            self._replace_decision(self.index, *map(HunkDecision, parts))
+            self._replace_decision(*map(HunkDecision, parts))
         return len(parts) > 1
 
-    def replace_and_accept(self, hunk: Hunk) -> None:
-        self._replace_decision(self.index, HunkDecision(hunk, is_accepted=True))
-
-    def replace_current(self, hunk: Hunk) -> None:
-        self._replace_decision(self.index, HunkDecision(hunk))
+    def replace_current(self, hunk: Hunk, *, is_accepted: bool | None = None) -> None:
+        self._replace_decision(HunkDecision(hunk, is_accepted))
 
     def undo(self) -> bool:
         """Undo the last step; False when there is none."""
@@ -92,9 +108,10 @@ class Review:
         end = min((hunk.first for hunk in others if hunk.first >= current.end), default=len(self.old_lines))
         return first, end
 
-    def _replace_decision(self, index: int, *new_decisions: HunkDecision) -> None:
+    def _replace_decision(self, *new_decisions: HunkDecision) -> None:
+        """Put these in the place of the current one."""
         self._undo_stack.append(self.decisions)
-        self.decisions = (*self.decisions[:index], *new_decisions, *self.decisions[index + 1 :])
+        self.decisions = (*self.decisions[: self.index], *new_decisions, *self.decisions[self.index + 1 :])
 
 
 class HunkDialogue:
@@ -146,7 +163,7 @@ class HunkDialogue:
                 )
                 if text is not None:
                     lines = _with_final_newline(review, hunk, text)
-                    review.replace_and_accept(hunk.with_new_lines(review.old_lines, lines))
+                    review.replace_current(hunk.with_new_lines(review.old_lines, lines), is_accepted=True)
             case "s":
                 if not review.split():
                     show_message("this is a single change; it cannot be split")

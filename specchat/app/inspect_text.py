@@ -61,7 +61,6 @@ def render_text(inspected: InspectedTurn, *, is_ascii: bool) -> Styled:
 
     from specchat.drawing.glyphs import ASCII, UNICODE, printable
     from specchat.drawing.inspector_lines import render_lines, step_lines
-    from specchat.drawing.themes import TokenColours, theme_variables
 
     glyphs = ASCII if is_ascii else UNICODE
     text = io.StringIO()
@@ -69,8 +68,7 @@ def render_text(inspected: InspectedTurn, *, is_ascii: bool) -> Styled:
         file=text, force_terminal=not is_ascii, no_color=True if is_ascii else None, highlight=False, soft_wrap=True
     )
     console.print(printable(inspected.title), markup=False)
-    colours = TokenColours.from_theme(theme_variables())
-    for line in render_lines(inspected.inspection, colours, glyphs, inspected.speedup):
+    for line in render_lines(inspected.inspection, glyphs, inspected.speedup):
         console.print(line.plain if is_ascii else line, markup=False)
     for number in range(len(inspected.inspection.steps)):
         console.print(" ".join(filter(None, step_lines(inspected.inspection, number, glyphs))), markup=False)

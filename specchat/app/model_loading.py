@@ -55,10 +55,8 @@ def _model_names(models: Models) -> Iterator[str]:
 
 def pending_model(source: str) -> PendingModel:
     path = local_path(source) or cached_folder(source)
-    if path is not None and path.is_file():
-        return PendingModel(source, path.stat().st_size, is_on_disk=True)
     if path is not None:
-        return PendingModel(source, _bytes_below(path), is_on_disk=True)
+        return PendingModel(source, _bytes_of(path), is_on_disk=True)
     try:
         located = locate_model(source)
         return PendingModel(source, weight_bytes(located.architecture, "bf16"), is_on_disk=located.folder is not None)
@@ -66,8 +64,8 @@ def pending_model(source: str) -> PendingModel:
         return PendingModel(source, None, is_on_disk=False)
 
 
-def _bytes_below(folder: Path) -> int | None:
+def _bytes_of(path: Path) -> int | None:
     try:
-        return LocalModel(folder.name, folder).bytes
+        return path.stat().st_size if path.is_file() else LocalModel(path.name, path).bytes
     except OSError:
         return None  # the loader reports what cannot be read

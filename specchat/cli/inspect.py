@@ -35,9 +35,8 @@ def inspect(session: str, turn: int | None, svg: Path | None, is_ascii: bool) ->
 
 def _write_svg(path: Path, inspected: InspectedTurn) -> None:
     from specchat.drawing.inspector_lines import render_svg
-    from specchat.drawing.themes import theme_variables
 
-    picture = render_svg(inspected.title, inspected.inspection, theme_variables(), inspected.speedup)
+    picture = render_svg(inspected.title, inspected.inspection, inspected.speedup)
     try:
         path.write_text(picture, encoding="utf-8")
     except OSError as error:

@@ -1,4 +1,6 @@
-"""Chunks of files, ranked by a question. Knows no folder and no model.
+"""Chunks of files that make sense alone, ranked by a question. Knows no folder and no model.
+
+A chunk is made of whole definitions that fit; longer ones are split at blank lines.
 
 The ranking is BM25: a chunk scores for each word of the question that it contains, more for rare words. Identifiers are
 split and words are stemmed, so "how are trees verified?" finds `verifyTree` and `verify_tree`.
@@ -13,14 +15,15 @@ order, and it decides the final order. It is imported at first use.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Protocol
 
 from specchat.chat.reference_corpus import content_words
 from specchat.errors import InputError
-from specchat.syntax import language_of, split_chunks
+from specchat.syntax import definitions, language_of
 
 MAX_CHUNK_LINES = 40
 MAX_RERANKED = 200
@@ -58,10 +61,42 @@ class Reranker(Protocol):
     def __call__(self, question: str, passages: Sequence[str]) -> Sequence[float]: ...
 
 
-def split_file(file: str, text: str) -> list[FileChunk]:
-    """Split a text into definitions if its language is known, else at blank lines."""
-    chunks = split_chunks(text, language_of(file, text), MAX_CHUNK_LINES)
-    return [FileChunk(file, chunk.first_line, chunk.last_line, chunk.text) for chunk in chunks]
+def split_file(file: str, text: str, max_lines: int = MAX_CHUNK_LINES) -> list[FileChunk]:
+    """Pieces of at most `max_lines` lines that together are the text, without blank pieces."""
+    lines = re.findall(r"[^\n]*\n|[^\n]+", text)  # as tree-sitter counts them: a form feed ends none
+    boundaries = _boundaries(text, language_of(file, text), len(lines))
+    pieces = _merge_neighbours(_split_long(lines, boundaries, max_lines), max_lines)
+    chunks = [FileChunk(file, first + 1, end, "".join(lines[first:end])) for first, end in pieces]
+    return [chunk for chunk in chunks if chunk.text.strip()]
+
+
+def _boundaries(text: str, language: str, count: int) -> list[int]:
+    """The lines where a definition starts or has just ended, and both ends of the text; lines count from 0."""
+    edges = {edge for each in definitions(text, language) for edge in (each.first_line - 1, each.last_line)}
+    return sorted({0, count} | {edge for edge in edges if edge < count})
+
+
+def _split_long(lines: list[str], boundaries: list[int], max_lines: int) -> Iterator[tuple[int, int]]:
+    """The pieces between boundaries; a long one is split after a blank line, or after `max_lines` lines."""
+    for start, end in pairwise(boundaries):
+        first = start
+        while end - first > max_lines:
+            blank = (n for n in range(first + max_lines, first + max_lines // 2, -1) if not lines[n - 1].strip())
+            middle = next(blank, first + max_lines)
+            yield first, middle
+            first = middle
+        yield first, end
+
+
+def _merge_neighbours(pieces: Iterator[tuple[int, int]], max_lines: int) -> Iterator[tuple[int, int]]:
+    start, stop = 0, 0
+    for first, end in pieces:
+        if end - start > max_lines and stop > start:
+            yield start, stop
+            start = first
+        stop = end
+    if stop > start:
+        yield start, stop
 
 
 def terms(text: str) -> list[str]:

@@ -1,7 +1,7 @@
 """The text lines of the inspector: legend, totals, a step, its draft tokens; and the whole answer as an SVG picture."""
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
@@ -11,7 +11,7 @@ from textual.color import Color
 from specchat.chat.events import CommittedToken, Speedup
 from specchat.chat.step_records import DraftToken, Inspection, StepRecord, TokenKind, TokenSpan
 from specchat.drawing.glyphs import UNICODE, Glyphs, printable, sparkline
-from specchat.drawing.themes import TokenColours
+from specchat.drawing.themes import TokenColours, theme_variables
 
 MAX_QUOTED_CHARS = 24
 MAX_DEPTHS = 6
@@ -127,39 +127,31 @@ def _marked_drafts(tokens: Sequence[DraftToken], glyphs: Glyphs) -> str:
     return "".join(f"[{'+' if is_accepted else '-'}{text}]" for is_accepted, text in texts)
 
 
-def answer_content(inspection: Inspection, colours: TokenColours, glyphs: Glyphs) -> Text:
-    text = Text()
-    for span in inspection.spans:
-        text.append(token_text(span, glyphs), colours.span_style(span, inspection.sources))
-    return text
-
-
-def render_lines(
-    inspection: Inspection, colours: TokenColours, glyphs: Glyphs, speedup: Speedup | None = None
-) -> Iterator[Text]:
+def render_lines(inspection: Inspection, glyphs: Glyphs, speedup: Speedup | None) -> Iterator[Text]:
+    """The whole answer with its sums, in the colours of the dark theme."""
+    colours = TokenColours.from_theme(theme_variables())
     yield legend(inspection, colours, glyphs)
     yield Text(totals_line(inspection, speedup, glyphs))
     yield Text()
-    yield answer_content(inspection, colours, glyphs)
+    yield Text.assemble(
+        *(
+            (token_text(span, glyphs), colours.kind_style(span.kind, span.source, inspection.sources))
+            for span in inspection.spans
+        )
+    )
     yield Text()
     yield source_shares(inspection, colours, glyphs)
     yield Text(charts(inspection, 0, COLUMNS, glyphs))
 
 
-def render_svg(
-    title: str, inspection: Inspection, theme_variables: Mapping[str, str], speedup: Speedup | None = None
-) -> str:
-    """An SVG picture in the colours of a theme, given as its variables."""
+def render_svg(title: str, inspection: Inspection, speedup: Speedup | None) -> str:
+    """An SVG picture of the same, and of the first steps."""
     console = Console(
         record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor", no_color=False
     )
-    lines = [
-        *render_lines(inspection, TokenColours.from_theme(theme_variables), UNICODE, speedup),
-        *_first_steps(inspection),
-    ]
-    for line in lines:
+    for line in (*render_lines(inspection, UNICODE, speedup), *_first_steps(inspection)):
         console.print(line, highlight=False, soft_wrap=False)
-    background, foreground = (Color.parse(theme_variables[name]).rgb for name in ("background", "foreground"))
+    background, foreground = (Color.parse(theme_variables()[name]).rgb for name in ("background", "foreground"))
     return console.export_svg(title=title, theme=TerminalTheme(background, foreground, [foreground] * 8))
 
 

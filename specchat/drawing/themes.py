@@ -16,7 +16,7 @@ from rich.style import Style
 from textual.color import HSL, Color
 from textual.theme import Theme
 
-from specchat.chat.step_records import TARGET, TokenKind, TokenSpan
+from specchat.chat.step_records import TARGET, TokenKind
 
 DARK_THEME = Theme(
     name="specchat-night", primary="#7aa2c9", accent="#8fc7a3", secondary="#c9a86a", warning="#d8b25c", error="#d88080",
@@ -36,8 +36,9 @@ HUE_SHIFTS = (
 MUTED_BLEND = 0.45
 
 
-def theme_variables(theme: Theme = DARK_THEME) -> Mapping[str, str]:
-    return theme.to_color_system().generate()
+def theme_variables() -> Mapping[str, str]:
+    """The colours of the dark theme, by their names."""
+    return DARK_THEME.to_color_system().generate()
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,6 @@ class TokenColours:
         if kind is TokenKind.CORRECTION:
             return Style(color=self.correction.rich_color, bold=True, underline=True, underline2=True)
         return self.source_style(source, sources)
-
-    def span_style(self, span: TokenSpan, sources: Sequence[str]) -> Style:
-        return self.kind_style(span.kind, span.source, sources)
 
 
 def _shift_hue(colour: Color, shift: float) -> Color:

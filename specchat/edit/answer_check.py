@@ -67,11 +67,11 @@ RETRYABLE_PROBLEMS = (
 
 
 class UnusableAnswerError(NoUsableEditError):
-    """The answer is not a new text; `problem` says why. `was_ended`: before the model ended it."""
+    """The answer is not a new text; `problem` says why."""
 
-    def __init__(self, problem: AnswerProblem, message: str, *, was_ended: bool = False) -> None:
+    def __init__(self, problem: AnswerProblem, message: str) -> None:
         super().__init__(message)
-        self.problem, self.was_ended = problem, was_ended
+        self.problem = problem
 
 
 def check_chosen_text(

@@ -47,6 +47,7 @@ class EditRun:
     finished_turns: list[Finished] = field(default_factory=list)
     talk: str = ""  # what the model said beside its last text
     candidate: str = ""  # the last complete text, accepted or not
+    answer_parts: list[str] = field(default_factory=list[str])  # the last answer, complete or not
 
     def start_new_context(self) -> None:
         """Drop earlier turns: they are unrelated and use up the context window."""
@@ -68,7 +69,7 @@ class _EndFlag(Flag):
 
 def run_turn(
     name: str, request: Request, window_tokens: int, edit_run: EditRun, watch: Watch
-) -> Generator[Event, None, str]:
+) -> Generator[Event, object, str]:
     """The events of the answer to a request, and its text. It is ended as soon as `watch` finds a problem in it."""
     parts, finished, problem = list[str](), None, None
     edit_run.turn_count += 1
@@ -84,7 +85,7 @@ def run_turn(
             case PrefillProgress(prompt_tokens=total):
                 _check_window(name, request, total, window_tokens)
             case Routed():
-                edit_run.route = event
+                edit_run.route, edit_run.answer_parts = event, parts
             case Finished():
                 finished = event
             case Failed(message=message, exit_code=code):
@@ -96,7 +97,7 @@ def run_turn(
     edit_run.finished_turns.append(finished)
     if problem and not edit_run.cancelled.is_set():
         beginning = " ".join("".join(parts).split())[:EXCERPT_CHARS]
-        raise UnusableAnswerError(problem, f"{name}: ended the answer ({problem}): {beginning}", was_ended=True)
+        raise UnusableAnswerError(problem, f"{name}: ended the answer ({problem}): {beginning}")
     _check_finished(name, request, finished)
     return "".join(parts)
 

@@ -60,7 +60,7 @@ class NameUse:
         return [node for node, declaration in self.places if declaration.scope == chosen.scope]
 
 
-def rename_identifier(text: str, language: str, rename: Rename, area: Area, path: Path | None = None) -> Step:
+def rename_identifier(text: str, language: str, rename: Rename, area: Area, path: Path) -> Step:
     """The renaming as changes of the text. RefusedError says why it is not certain."""
     rules = rules_of(language)
     if not rules.name_types:
@@ -69,7 +69,7 @@ def rename_identifier(text: str, language: str, rename: Rename, area: Area, path
     _check_text(text, root, language, rules, rename)
     found = find_uses(root, language, rules, rename.old)
     chosen = _choose(root, found, rules, rename, (area, find_area(text, language, rename.scope)))
-    if path is not None and chosen.scope.parent is None and chosen.kind is not NameKind.IMPORT:
+    if chosen.scope.parent is None and chosen.kind is not NameKind.IMPORT:
         check_other_languages(path, language, rename.old)
     nodes = found.of(chosen)
     _check_exports(nodes, chosen, rename)

@@ -19,24 +19,24 @@ from specchat.edit.operations import Remove
 from specchat.refactoring.project_mentions import PYTHON_SUFFIXES, files_with
 from specchat.refactoring.python_dangers import DOCTEST, TYPE_COMMENT
 from specchat.refactoring.python_text import check_parses, is_saved, one_of
-from specchat.refactoring.splices import Area, RefusedError, Splice, Step, count_of, splice_text, whole_area
+from specchat.refactoring.splices import Area, RefusedError, Splice, Step, count_of, splice_text
 
 IMPORTS = (ast.Import, ast.ImportFrom)
 TIMEOUT_SECONDS = 20.0
 DYNAMIC_NAMES = re.compile(r"(?<![.\w])(?:globals|locals|vars|eval|exec)\s*\(")
 
 
-def sort_imports(text: str, file_name: str, area: Area | None = None) -> Step:
+def sort_imports(text: str, file_name: str, area: Area) -> Step:
     """The sorted imports as changes of the text. RefusedError says why they cannot be sorted with certainty."""
     check_parses(text)
     names = Counter(name for _module, name in _bindings(ast.parse(text).body))
     if repeated := [name for name, count in names.items() if count > 1 or (name == "*" and len(names) > 1)]:
         raise RefusedError(f"`{repeated[0]}` may be imported twice, and the last import counts")
-    splices = ruff_fixes(text, file_name, "I", area or whole_area(text))
+    splices = ruff_fixes(text, file_name, "I", area)
     return Step(f"sort the imports: {count_of(splices, 'group')}", splices)
 
 
-def remove_unused_imports(text: str, file_name: str, remove: Remove, area: Area | None = None) -> Step:
+def remove_unused_imports(text: str, file_name: str, remove: Remove, area: Area) -> Step:
     """The removal as changes of the text; the scope of the operation may be the name of one import."""
     check_parses(text)
     if Path(file_name).name in ("__init__.py", "conftest.py"):
@@ -45,7 +45,7 @@ def remove_unused_imports(text: str, file_name: str, remove: Remove, area: Area 
         raise RefusedError(f"`{found[0].strip('( ')}` may use any name")
     if re.search(r"^__all__\b(?!\s*\+?=\s*[\[(][^\])]*[\])]\s*$)", text, re.MULTILINE):
         raise RefusedError("`__all__` is computed")
-    splices = ruff_fixes(text, file_name, "F401", area or whole_area(text))
+    splices = ruff_fixes(text, file_name, "F401", area)
     names = _removed(text, splices)
     if remove.scope and names != [remove.scope]:
         splices, names = next(

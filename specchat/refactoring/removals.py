@@ -71,11 +71,10 @@ DYNAMIC_LOOKUP = re.compile(r"\b(?:getattr|globals|locals|vars|eval|exec|__dict_
 FUNCTION, CLASS = "function_definition", "class_definition"
 
 
-def remove_things(text: str, language: str, remove: Remove, area: Area | None = None) -> Step:
+def remove_things(text: str, language: str, remove: Remove, area: Area) -> Step:
     """The removal as changes of the text. RefusedError says why it is not certain."""
     root = parsed(text, language)
-    named = find_area(text, language, remove.scope)
-    area = area.overlap(named) if area else named
+    area = area.overlap(find_area(text, language, remove.scope))
     removal = REMOVALS[remove.what](text.encode(), root, language, area)
     if remove.is_single and removal.count != 1:
         raise RefusedError(f"there are {count_of(removal.count, NOUNS[remove.what])}")

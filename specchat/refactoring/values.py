@@ -17,7 +17,7 @@ from specchat.refactoring.language_rules import rules_of
 from specchat.refactoring.python_dangers import PLAIN_DECORATORS
 from specchat.refactoring.python_rename import check_new_name
 from specchat.refactoring.removals import find_area, line_start, node_of, only_definition, parsed
-from specchat.refactoring.splices import Area, RefusedError, Splice, Step, UnknownLanguageError, whole_area
+from specchat.refactoring.splices import Area, RefusedError, Splice, Step, UnknownLanguageError
 from specchat.syntax.parse import COMMENT_TYPES, find_nodes, node_text
 
 DATA_LANGUAGES = frozenset(("json", "toml", "yaml"))
@@ -52,10 +52,10 @@ class Place:
     kind: NameKind
 
 
-def set_value(text: str, language: str, change: SetValue, area: Area | None = None) -> Step:
+def set_value(text: str, language: str, change: SetValue, area: Area) -> Step:
     """The new value as a change of the text. RefusedError says why it is not certain."""
     root = parsed(text, language)
-    area = (area or whole_area(text)).overlap(find_area(text, language, change.scope))
+    area = area.overlap(find_area(text, language, change.scope))
     places = [each for each in _places(root, language, change.name, area) if _is_kind(each.kind, change.kind)]
     if len(places) != 1:
         count = f"{len(places)} places" if places else "no place"
@@ -169,14 +169,14 @@ def in_quotes_of(value: str, old: str) -> str:
 # Adding a parameter
 
 
-def add_parameter(text: str, language: str, change: AddParameter, area: Area | None = None) -> Step:
+def add_parameter(text: str, language: str, change: AddParameter, area: Area) -> Step:
     """The new parameter as a change of the text. RefusedError says why it is not certain."""
     if language != PYTHON:
         raise UnknownLanguageError("parameters are added in Python only")
     check_new_name(change.function.rpartition(".")[2], change.name)
     outermost = node_of(parsed(text, language), only_definition(text, language, change.function, "function"))
     function = next(iter(find_nodes(outermost, PYTHON, ("function_definition",))))
-    if area and not area.holds(function.start_byte, function.start_byte):
+    if not area.holds(function.start_byte, function.start_byte):
         raise RefusedError(f"`{change.function}` is not in these lines")
     if change.name in map(node_text, find_nodes(function, PYTHON, ("identifier",))):
         raise RefusedError(f"`{change.name}` is in use in `{change.function}`")

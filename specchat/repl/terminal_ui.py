@@ -20,7 +20,7 @@ from specchat.repl.interrupt import InterruptFlag, keyboard_interrupts
 from specchat.terminal import Styled, printable_with_tabs, write_line
 
 if TYPE_CHECKING:
-    from specchat.app.edit_ui import EditUI
+    from specchat.app.hunk_review import EditUI
 
 KEYS = "y yes, a {always}, n no, s no and stop"
 COLOURS = {"-": "\x1b[31m", "+": "\x1b[32m"}
@@ -53,7 +53,7 @@ def confirm(question: str) -> bool:
 
 def terminal_edit_ui(cancelled: InterruptFlag) -> EditUI:
     """Hunks on stdout, progress and everything else on stderr."""
-    from specchat.app.edit_ui import EditUI  # what edits imports slowly
+    from specchat.app.hunk_review import EditUI  # what edits imports slowly
 
     progress = TemporaryLine()
 

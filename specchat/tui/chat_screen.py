@@ -12,6 +12,7 @@ from textual import on
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from specchat.app.code_blocks import find_code_blocks
 from specchat.drawing.glyphs import Glyphs
 from specchat.tui import picker
 from specchat.tui.approval import Approval
@@ -19,17 +20,35 @@ from specchat.tui.background_requests import BackgroundRequests
 from specchat.tui.clipboard import copy
 from specchat.tui.conversation_layout import ConversationLayout
 from specchat.tui.conversation_presenter import ConversationPresenter, EngineCrashed, ForScreen, ReadyForInput
-from specchat.tui.inspector_controller import InspectorController
+from specchat.tui.inspector import InspectorController
 from specchat.tui.picker_controller import BUSY_NOTICE, PickerController
 from specchat.tui.preferences import Preferences
 from specchat.tui.prompt_input import PromptBox, append_prompt_history, read_prompt_history
 from specchat.tui.prompt_sender import PromptSender
 from specchat.tui.session_list import SessionsScreen
 from specchat.tui.session_worker import SessionWorker
-from specchat.tui.smooth_stream import TICK_SECONDS
-from specchat.tui.stop_keys import StopKeys
-from specchat.tui.turn_widget import TurnView, code_block_texts
+from specchat.tui.turn_widget import TurnView
 from specchat.tui.worker_messages import EditProgress, EngineLost, InputRequest, MessageQueue, QuitRequested
+
+TICK_SECONDS = 1 / 16  # between two looks at the messages
+DOUBLE_PRESS_SECONDS = 2.0  # within which a key counts as pressed twice
+
+
+class DoublePress:
+    """A key that does something when it is pressed twice in a short time."""
+
+    def __init__(self) -> None:
+        self._pressed_at = float("-inf")
+
+    def press(self) -> bool:
+        """Whether this is the second time."""
+        last, self._pressed_at = self._pressed_at, monotonic()
+        if is_second := self._pressed_at - last < DOUBLE_PRESS_SECONDS:
+            self.forget()
+        return is_second
+
+    def forget(self) -> None:
+        self._pressed_at = float("-inf")
 
 
 class ChatScreen(ConversationLayout):
@@ -73,7 +92,7 @@ class ChatScreen(ConversationLayout):
         )
         self._sender = PromptSender(self, self.presenter, session_worker, self._wake)
         self._pickers = PickerController(self, self.presenter, self._sender, background_requests, self._prompt_history)
-        self._stop_keys = StopKeys(self, self.presenter, self._sender, self._pickers)
+        self._escape_key, self._interrupt_key, self._leave_key = DoublePress(), DoublePress(), DoublePress()
         self._is_tick_pending = False
 
     def on_mount(self) -> None:
@@ -153,7 +172,7 @@ class ChatScreen(ConversationLayout):
             case "copy":
                 copy(self.app, turn.answer)
             case "code":
-                copy(self.app, (code_block_texts(turn.answer) or [""])[-1])
+                copy(self.app, "".join(block.text for block in find_code_blocks(turn.answer)[-1:]))
             case "edit" | "retry" | "fork" | "earlier_version" | "later_version" if self.presenter.turn is not None:
                 self.notify(BUSY_NOTICE, markup=False)
             case "edit":
@@ -169,21 +188,58 @@ class ChatScreen(ConversationLayout):
                 self.notify("this request is not part of the conversation", markup=False)
 
     async def leave(self) -> None:
-        await self._stop_keys.leave()
+        """Quit; while questions wait for their answers, ask first. A second request to quit is obeyed."""
+        if not self._sender.queue or self.query(".leave") or (self.bottom_area.approval and self._leave_key.press()):
+            self.app.exit()
+        elif self.bottom_area.approval:
+            self.notify("questions wait to be answered; once more quits", timeout=DOUBLE_PRESS_SECONDS, markup=False)
+        else:
+            await self._pickers.offer_leaving(len(self._sender.queue))
 
     @on(Approval.StopRequested)
     def stop_answer(self) -> None:
         self._sender.stop()
 
     def action_stop(self) -> None:
-        self.call_later(self._stop_keys.escape)
+        self.call_later(self._escape)
+
+    async def _escape(self) -> None:
+        """Close a list, stop the answer, cancel a rewording, or focus the prompt; twice: go back to a turn."""
+        if approval := self.bottom_area.approval:
+            approval.action_cancel()
+            return
+        if self.bottom_area.is_prompt_replaced:
+            await self._pickers.close()
+            return
+        is_idle = self.prompt.has_focus and not self.prompt.text
+        if self.presenter.turn is not None:
+            self._sender.stop()
+            self._sender.take_back_queue()
+        elif self._sender.reworded is not None:
+            self._sender.cancel_rewording()
+        elif is_idle and self._escape_key.press():
+            await self._pickers.open("rewind")
+            return
+        self.prompt.focus()
 
     def action_interrupt(self) -> None:
         """Copy a selection, else stop what is in progress."""
         if selected := self.prompt.selected_text or self.get_selected_text():
             copy(self.app, selected)
         else:
-            self.call_later(self._stop_keys.interrupt)
+            self.call_later(self._interrupt)
+
+    async def _interrupt(self) -> None:
+        """Stop the answer, else clear the prompt; twice: quit."""
+        if self.presenter.turn is not None:
+            await self._escape()
+        elif self.prompt.text:
+            self.prompt.clear_all()
+        elif self._interrupt_key.press():
+            await self.leave()
+        else:
+            notice = "Ctrl+C again quits; the conversation is stored"
+            self.notify(notice, timeout=DOUBLE_PRESS_SECONDS, markup=False)
 
     def action_open_sessions(self) -> None:
         def open_chosen(chosen: tuple[str, str] | None) -> None:
@@ -198,7 +254,7 @@ class ChatScreen(ConversationLayout):
         self.call_later(self._inspector_controller.toggle)
 
     def action_open_picker(self, purpose: str) -> None:
-        self._stop_keys.escape_key.forget()
+        self._escape_key.forget()
         self.call_later(self._pickers.open, purpose)
 
     def action_last_turn(self, action: str) -> None:

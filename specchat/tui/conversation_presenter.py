@@ -26,7 +26,6 @@ from specchat.chat.events import (
 from specchat.drawing.glyphs import Glyphs, printable
 from specchat.errors import CancelledError, HostError
 from specchat.tui.live_stats import LiveStats, Phase
-from specchat.tui.smooth_stream import DrawThrottle, SmoothStream
 from specchat.tui.status_bar import StatusBar
 from specchat.tui.transcript_view import Transcript
 from specchat.tui.turn_widget import QuestionRef, TurnView, answer_footer
@@ -49,6 +48,24 @@ from specchat.tui.worker_messages import (
 )
 
 TICKS_PER_STATS = 4  # the status bar is updated four times a second
+MAX_DRAWING_SHARE = 0.1  # of a core
+MAX_DRAW_DELAY_SECONDS = 0.25
+
+
+@dataclass
+class DrawThrottle:
+    """Limits drawing to a share of a core, but never delays it for long."""
+
+    drawn_at: float = float("-inf")
+    cpu_seconds_at_draw: float = 0.0
+
+    def may_draw(self, now: float, cpu_seconds: float) -> bool:
+        """Whether to draw now; `cpu_seconds` is the CPU time of the drawing thread."""
+        waited, spent_since = now - self.drawn_at, cpu_seconds - self.cpu_seconds_at_draw
+        if spent_since > MAX_DRAWING_SHARE * waited and waited < MAX_DRAW_DELAY_SECONDS:
+            return False
+        self.drawn_at, self.cpu_seconds_at_draw = now, cpu_seconds
+        return True
 
 
 class ReadyForInput(Message):
@@ -73,7 +90,8 @@ class ForScreen(Message):
 class ConversationPresenter:
     def __init__(self, screen: Screen[None], glyphs: Glyphs) -> None:
         self._screen, self._glyphs = screen, glyphs
-        self.live_stats, self._smooth_stream, self._draw_throttle = LiveStats(), SmoothStream(), DrawThrottle()
+        self.live_stats, self._draw_throttle = LiveStats(), DrawThrottle()
+        self.unshown_text = ""  # of the answer
         self.turn: TurnView | None = None
         self._queued_turn: TurnView | None = None  # shown already, behind a request that was sent earlier
         self.session_id = self.profile_name = self.session_name = self.model = ""
@@ -93,12 +111,8 @@ class ConversationPresenter:
         now = monotonic()
         for message in messages:
             await self._on_message(message, now)
-        if (
-            self.turn
-            and self._draw_throttle.may_draw(now, thread_time())
-            and (text := self._smooth_stream.take_chunk(now))
-        ):
-            self.turn.append_text(text)
+        if self.turn and self.unshown_text and self._draw_throttle.may_draw(now, thread_time()):
+            self._show_text(self.turn)
         self._ticks += 1
         if self.is_idle or self._ticks % TICKS_PER_STATS == 0:
             self.update_status_bar()
@@ -107,6 +121,10 @@ class ConversationPresenter:
         """Show a request before the host has accepted it."""
         self.turn = await self._transcript.start_turn(question, before=self._queued_turn)
         self.live_stats.start_turn(monotonic())
+
+    def _show_text(self, turn: TurnView) -> None:
+        text, self.unshown_text = self.unshown_text, ""
+        turn.append_text(text)
 
     def update_status_bar(self) -> None:
         self._screen.query_one(StatusBar).stats = self.live_stats.snapshot(monotonic())
@@ -180,7 +198,7 @@ class ConversationPresenter:
 
     def _on_text(self, delta: TextDelta | ThinkingDelta, now: float) -> None:
         if isinstance(delta, TextDelta):
-            self._smooth_stream.add(delta.text, now)
+            self.unshown_text += delta.text
             if self.turn and delta.text:
                 self.turn.end_thinking()
             return
@@ -195,7 +213,7 @@ class ConversationPresenter:
             self.steps.append(event)
         if self.turn is None or not isinstance(event, Finished | Failed):
             return
-        self.turn.append_text(self._smooth_stream.flush())
+        self._show_text(self.turn)
         self.turn.end_thinking(event.totals.thinking_seconds if isinstance(event, Finished) else 0.0)
         if isinstance(event, Finished):
             if event.totals.repeated_tokens:

@@ -1,11 +1,12 @@
 """The inspector: an answer token by token, and the draft tokens of each step. Beside the conversation, or over it.
 
-It shows the steps that it is given; `inspector_controller.py` brings them, live or from the history.
+`Inspector` shows the steps that it is given; `InspectorController` brings them, live or from the history.
 """
 
-from collections.abc import Sequence
-from itertools import count
-from pathlib import Path
+from base64 import b64decode
+from collections.abc import Callable, Sequence
+from functools import partial
+from time import monotonic
 from typing import ClassVar
 
 from rich.text import Text
@@ -13,6 +14,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
+from textual.screen import Screen
 from textual.widgets import Static
 
 from specchat.chat.events import Speedup, StepDone
@@ -23,18 +25,23 @@ from specchat.drawing.inspector_lines import (
     draft_lines,
     legend,
     probability_lines,
-    render_svg,
     source_shares,
     step_lines,
     totals_line,
 )
 from specchat.drawing.themes import TokenColours
+from specchat.errors import SpecchatError
+from specchat.history.step_encoding import unpack_steps
+from specchat.tui.background_requests import BackgroundRequests, Json
+from specchat.tui.conversation_presenter import ConversationPresenter
+from specchat.tui.prompt_input import PromptBox
 from specchat.tui.token_view import TokenView
+from specchat.tui.transcript_view import Transcript
 
 NO_STEPS_NOTICE = "no steps are recorded for this answer: an older version wrote it, or it has not started"
 NO_PROBABILITIES_NOTICE = "no probabilities; ask while this is open to see them"
+MAX_TITLE_CHARS = 40
 MIN_SIDE_BY_SIDE_COLUMNS = 120  # narrower screens show it over the conversation
-SVG_NAME = "inspected"
 
 
 class Inspector(Vertical):
@@ -45,7 +52,6 @@ class Inspector(Vertical):
         Binding("end", "end(1)", "last step", show=False, priority=True),
         Binding("s", "toggle_boundaries", "step boundaries", id="boundaries"),
         Binding("d", "toggle_drafts", "all draft tokens", id="drafts"),
-        Binding("x", "export", "picture", id="picture"),
         Binding("escape", "screen.inspect", "close", id="close"),
     ]
 
@@ -106,18 +112,6 @@ class Inspector(Vertical):
         self._shows_drafts = not self._shows_drafts
         self._redraw()
 
-    def action_export(self) -> None:
-        if not self.inspection.steps:
-            self.notify("no steps to draw", markup=False)
-            return
-        picture = render_svg(self._title, self.inspection, self.app.theme_variables, self._speedup)
-        try:
-            path = write_numbered_svg(Path.cwd(), picture)
-        except OSError as error:
-            self.notify(f"no picture: {error.strerror}", markup=False)
-            return
-        self.notify(f"the whole answer is in {path.name}", markup=False)
-
     @on(TokenView.StepClicked)
     def go_to_step(self, event: TokenView.StepClicked) -> None:
         self._select_step(event.step)
@@ -155,16 +149,106 @@ class Inspector(Vertical):
         content.append(source_shares(self.inspection, colours, glyphs))
         content.append(f"\n{charts(self.inspection, self._step_index, self.size.width - 2, glyphs)}\n")
         arrows = "Left/Right" if glyphs.is_ascii else "←/→"
-        return content.append(f"{arrows} step  s bounds  d drafts  x picture  Esc back", "dim")
+        return content.append(f"{arrows} step  s bounds  d drafts  Esc back", "dim")
 
 
-def write_numbered_svg(folder: Path, svg: str) -> Path:
-    for number in count(1):
-        path = folder / f"{SVG_NAME}-{number}.svg"
-        try:
-            with path.open("x", encoding="utf-8") as file:
-                file.write(svg)
-        except FileExistsError:
-            continue
-        return path
-    raise AssertionError("numbers do not end")
+class InspectorController:
+    """Which answer is shown: the newest one while it streams, or an earlier one, fetched from the host."""
+
+    def __init__(
+        self,
+        screen: Screen[None],
+        presenter: ConversationPresenter,
+        background_requests: BackgroundRequests,
+        glyphs: Glyphs,
+        on_watch: Callable[[bool], None],
+    ) -> None:
+        """`on_watch` is called when the inspector opens and closes: probabilities are computed only in between."""
+        self._screen, self._presenter = screen, presenter
+        self._background_requests, self._glyphs = background_requests, glyphs
+        self._on_watch, self._session_id = on_watch, ""
+        self._is_newest = False
+
+    @property
+    def _inspector(self) -> Inspector | None:
+        inspectors = self._screen.query(Inspector)
+        return inspectors.first() if inspectors else None
+
+    @property
+    def _questions(self) -> list[str]:
+        return [question.text for question in self._screen.query_one(Transcript).question_refs]
+
+    async def toggle(self) -> None:
+        if self._inspector:
+            await self.close()
+        else:
+            await self._open_inspector()
+            self._is_newest = True
+            self._show_newest()
+
+    async def open(self, position: int) -> None:
+        await self._open_inspector()
+        self._is_newest = position == len(self._questions) - 1
+        if self._is_newest:
+            self._show_newest()
+        else:
+            self._fetch_steps(position)
+
+    async def close(self) -> None:
+        self._on_watch(False)
+        if inspector := self._inspector:
+            await inspector.remove()
+            self._screen.query_one(PromptBox).focus()
+
+    async def refresh(self) -> None:
+        """An answer has ended, or the conversation has changed."""
+        if self._inspector is None:
+            return
+        if self._session_id != self._presenter.session_id:
+            await self.close()
+        elif self._is_newest:
+            self._show_newest()
+
+    def update(self) -> None:
+        inspector, presenter = self._inspector, self._presenter
+        if inspector and self._is_newest and presenter.steps:
+            speedup = presenter.live_stats.snapshot(monotonic()).speedup
+            inspector.update_steps(self._title(), presenter.steps, speedup, is_over=presenter.turn is None)
+
+    def _show_fetched_steps(self, position: int, response: Json | SpecchatError) -> None:
+        """Show the steps of an earlier turn, unless newer steps have come."""
+        inspector = self._inspector
+        if inspector is None or (self._is_newest and self._presenter.steps):
+            return
+        if isinstance(response, SpecchatError):
+            self._screen.notify(str(response), markup=False)
+            return
+        steps = unpack_steps(b64decode(str(response["steps"])))
+        inspector.show_steps(self._title(position), steps)
+
+    async def _open_inspector(self) -> None:
+        self._session_id = self._presenter.session_id
+        self._on_watch(True)
+        if self._inspector is None:
+            await self._screen.mount(Inspector(self._glyphs))
+        if inspector := self._inspector:
+            inspector.token_view.focus()
+
+    def _show_newest(self) -> None:
+        if self._presenter.steps:
+            self.update()
+        elif inspector := self._inspector:
+            inspector.show_steps(self._title(), ())
+            if last := len(self._questions):
+                self._fetch_steps(last - 1)
+
+    def _fetch_steps(self, number: int) -> None:
+        params = {"session": self._presenter.session_id, "turn_index": number}
+        self._background_requests.send("inspect", params, self._screen, partial(self._show_fetched_steps, number))
+
+    def _title(self, number: int = -1) -> str:
+        questions = self._questions
+        if not questions:
+            return "no requests yet"
+        index = number % len(questions)
+        return f"turn {index + 1}  {' '.join(questions[index].split())[:MAX_TITLE_CHARS]}"

@@ -69,9 +69,7 @@ EDITING_GROUP = KeyGroup(
         ("Ctrl+V", "paste"),
     ),
 )
-INSPECTOR_GROUP = KeyGroup(
-    "In the inspector", ("earlier_step", "later_step", "boundaries", "drafts", "picture", "close")
-)
+INSPECTOR_GROUP = KeyGroup("In the inspector", ("earlier_step", "later_step", "boundaries", "drafts", "close"))
 KEY_GROUPS = (FIRST_GROUP, SELECTION_GROUP, MENU_GROUP, EDITING_GROUP, INSPECTOR_GROUP)
 
 

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from threading import Event as Flag
 from typing import ParamSpec
 
-from specchat.app.command_registry import COMMAND_PATTERN, FILE_COMMANDS
+from specchat.app.command_registry import COMMAND_PATTERN, FILE_COMMANDS, help_text
 from specchat.drawing.glyphs import printable
 from specchat.tui.conversation_layout import ConversationLayout
 from specchat.tui.conversation_presenter import ConversationPresenter
-from specchat.tui.screen_commands import help_text, screen_action
+from specchat.tui.screen_commands import all_commands, screen_action
 from specchat.tui.session_worker import SessionWorker
 from specchat.tui.turn_widget import QuestionRef
 
@@ -54,7 +54,7 @@ class PromptSender:
         match = COMMAND_PATTERN.match(text.strip())
         action = screen_action(match["name"], (match["argument"] or "").strip()) if match else None
         if match and match["name"] == "help":
-            await self._layout.transcript.add_note(help_text())
+            await self._layout.transcript.add_note(help_text(all_commands().values()))
         elif action:
             await self._layout.run_action(action)
         elif self._presenter.turn is not None:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from specchat.app.command_registry import COMMANDS, FILE_COMMANDS, CommandInfo, conversation_commands
-from specchat.app.command_registry import help_text as format_help
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,3 @@ def screen_action(name: str, argument: str) -> str | None:
     if name in SCREEN_COMMANDS:
         return SCREEN_COMMANDS[name].action
     return PICKER_ACTIONS.get(name) if not argument else None
-
-
-def help_text() -> str:
-    return format_help(all_commands().values())

@@ -5,8 +5,7 @@ from threading import Event as Flag
 
 from specchat.app.agent.call_consent import ANSWER_KEYS, ConsentQuestion
 from specchat.app.consent import Answer
-from specchat.app.edit_ui import EditUI
-from specchat.app.hunk_review import HUNK_QUESTION
+from specchat.app.hunk_review import HUNK_QUESTION, EditUI
 from specchat.chat.events import Event, LoadingProgress, Notice, PrefillProgress, Routed, StepDone
 from specchat.edit.hunks import unified_diff
 from specchat.tui.worker_messages import EditProgress, InputKind, InputRequest, MessageQueue, RejectedEdit

@@ -19,7 +19,6 @@ from textual.message import Message
 from textual.widgets import Static
 
 from specchat.app.agent.agent_tool import ToolOutcome
-from specchat.app.code_blocks import find_code_blocks
 from specchat.chat.events import Totals
 from specchat.chat.turn_summary import acceptance_text, waits
 from specchat.drawing.glyphs import UNICODE, Glyphs, printable
@@ -259,7 +258,3 @@ class TurnView(Vertical, can_focus=True):
         files = "".join(f"  @{printable(name)}" for name in self._files if f"@{name}" not in self.question)
         indented = "\n  ".join(line[:2000] for line in lines)
         return f"{self._glyphs.prompt_mark} {indented}{files}"
-
-
-def code_block_texts(answer: str) -> list[str]:
-    return [block.text for block in find_code_blocks(answer)]

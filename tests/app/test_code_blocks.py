@@ -32,3 +32,10 @@ def test_blocks_stand_in_order_and_one_that_was_not_closed_is_none():
     answer = "a\n```python a.py\nx = 1\n```\n~~~\n```\ny\n~~~\n```python\nz = "
 
     assert [CodeBlock("python a.py", "x = 1\n"), CodeBlock("", "```\ny\n")] == find_code_blocks(answer)
+
+
+def test_code_is_the_text_between_fences():
+    answer = "x\n```py\na\n```\ny\n````\nb\n```\n````\n"
+
+    assert ["a\n", "b\n```\n"] == [block.text for block in find_code_blocks(answer)]
+    assert [] == find_code_blocks("none")

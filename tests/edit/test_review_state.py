@@ -124,7 +124,7 @@ def test_a_review_goes_back_to_its_beginning():
 
     review.split()
     review.decide(is_accepted=True)
-    review.replace_and_accept(review.current_hunk.with_new_lines(review.old_lines, ["x\n"]))
+    review.replace_current(review.current_hunk.with_new_lines(review.old_lines, ["x\n"]), is_accepted=True)
     review.decide_remaining(is_accepted=False)
     assert OLD.replace("line_2 ", "two ").replace("line_4 = 4", "x") == review.text
     while review.undo():

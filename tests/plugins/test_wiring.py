@@ -8,7 +8,7 @@ from threading import Event
 
 import pytest
 
-from specchat.app.command_registry import ChatState, run_line
+from specchat.app.command_registry import ChatState, help_text, run_line
 from specchat.chat.request import Request
 from specchat.cli.main import run
 from specchat.context.at_names import check_name, find_mentions
@@ -21,7 +21,7 @@ from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
 from specchat.profile.json_schema import profile_schema
 from specchat.tui.picker import variant_rows
-from specchat.tui.screen_commands import all_commands, help_text
+from specchat.tui.screen_commands import all_commands
 from tests.each_row import each_row
 from tests.engine_answers import measure_answer
 from tests.processes import modules_after
@@ -154,7 +154,7 @@ def test_an_object_that_is_no_command_is_an_error_of_one_line(capsys):
 def test_a_slash_command_answers_in_a_chat_and_is_listed():
     assert "LOUD AND CLEAR" == run_line(ChatState(None), "/shout loud and clear").text
     assert "/shout WORDS" in run_line(ChatState(None), "/help").text
-    assert "/shout WORDS" in help_text()
+    assert "/shout WORDS" in help_text(all_commands().values())
     with pytest.raises(UsageError, match="did you mean /shout"):
         run_line(ChatState(None), "/shoutt")
     with pytest.raises(PluginError, match="plugin many: 'mute' returned a NoneType"):

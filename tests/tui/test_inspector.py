@@ -11,8 +11,7 @@ from specchat.chat.events import CommittedToken, StepDone
 from specchat.chat.step_records import Inspection
 from specchat.drawing.glyphs import ASCII
 from specchat.host.spawn import history_path
-from specchat.tui.inspector import Inspector
-from specchat.tui.inspector_controller import InspectorController
+from specchat.tui.inspector import Inspector, InspectorController
 from specchat.tui.token_view import TokenText, TokenView
 
 WIDE, SMALL = (130, 30), (90, 24)
@@ -95,20 +94,6 @@ def test_s_shows_step_boundaries_and_d_all_draft_tokens(run_on_screen):
         await driver.wait_for_text("[+word0 ][-no ]")
         await driver.press("s", "d")
         await driver.wait_until(lambda: "│word1" not in driver.shown and "[-no ]" not in driver.shown)
-
-    run_on_screen(scenario, size=WIDE)
-
-
-def test_x_writes_a_picture_and_never_over_another(run_on_screen, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    async def scenario(driver):
-        await inspected(driver)
-        await driver.press("x", "x")
-        await driver.wait_until((tmp_path / "inspected-2.svg").exists)
-
-        drawn = (tmp_path / "inspected-1.svg").read_text()
-        assert drawn.startswith("<svg") and "word2" in drawn and "text-decoration: underline" in drawn
 
     run_on_screen(scenario, size=WIDE)
 
@@ -321,15 +306,12 @@ def test_the_page_keys_move_what_is_inspected(run_on_screen):
 
 
 @pytest.mark.parametrize("wanted", ["f3", pytest.param("/inspect", marks=pytest.mark.full)])
-def test_an_empty_conversation_has_nothing_to_inspect(run_on_screen, wanted, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
+def test_an_empty_conversation_has_nothing_to_inspect(run_on_screen, wanted):
     async def scenario(driver):
         await (driver.run_command(wanted) if wanted.startswith("/") else driver.press(wanted))
         await driver.wait_for_text("no requests yet")
-        await driver.press("right", "x", "escape")
+        await driver.press("right", "escape")
         await driver.wait_until(lambda: not driver.chat.query(Inspector))
-        assert not list(tmp_path.glob("*.svg"))
 
     run_on_screen(scenario, size=WIDE)
 

@@ -9,7 +9,7 @@ from specchat.host.client import SessionRequest
 from specchat.profile.settings import read_settings
 from specchat.tui.picker import Picker
 from specchat.tui.preferences import Preferences
-from specchat.tui.turn_widget import VersionSwitch, code_block_texts
+from specchat.tui.turn_widget import VersionSwitch
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def copied(monkeypatch):
 @pytest.fixture(autouse=True)
 def slow_fingers(monkeypatch):
     """Two presses count as a double press on a slow machine, too."""
-    monkeypatch.setattr("specchat.tui.stop_keys.DOUBLE_PRESS_SECONDS", 600.0)
+    monkeypatch.setattr("specchat.tui.chat_screen.DOUBLE_PRESS_SECONDS", 600.0)
 
 
 async def two_turns(driver):
@@ -67,11 +67,6 @@ def test_y_copies_an_answer_c_its_code_and_control_c_the_selection(run_on_screen
         assert "bc" == copied[-1]
 
     run_on_screen(scenario)
-
-
-def test_code_is_the_text_between_fences():
-    assert ["a\n", "b\n```\n"] == code_block_texts("x\n```py\na\n```\ny\n````\nb\n```\n````\n")
-    assert [] == code_block_texts("none")
 
 
 def test_e_rewords_the_last_request_and_escape_cancels_it(run_on_screen):

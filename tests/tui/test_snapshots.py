@@ -278,9 +278,7 @@ def test_in_ascii_nothing_is_drawn_with_other_characters(answer, size, tmp_path)
 
 
 async def all_shown(driver: ScreenDriver) -> None:
-    await driver.wait_until(
-        lambda: driver.app.worker_messages.is_empty and not driver.chat.presenter._smooth_stream.waiting_text
-    )
+    await driver.wait_until(lambda: driver.app.worker_messages.is_empty and not driver.chat.presenter.unshown_text)
     await driver.wait_until(lambda: all(turn.is_final for turn in driver.turns if turn.is_finished))
     for _ in range(4):
         await driver.pilot.pause(0)
