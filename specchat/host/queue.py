@@ -42,6 +42,11 @@ class BlockedTurn:
     missing: str
     overtaking_turns: int = 0
 
+    def may_be_overtaken(self) -> bool:
+        """Whether a later turn may start now. Counts it if so."""
+        self.overtaking_turns += 1
+        return self.overtaking_turns <= MAX_OVERTAKING_TURNS
+
 
 class TurnQueue:
     def __init__(self, loader: EngineLoader, emit: Callable[[TurnEvent], None]) -> None:
@@ -165,7 +170,9 @@ class TurnQueue:
             loaded = self.models.engines.find(turn.profile)
             if loaded is None and self._blocked is None and turn in self._waiting:  # not cancelled meanwhile
                 loaded = self._load_or_block(turn, blocked)
-            if loaded is not None and loaded.has_free_slot(self._busy_engines()) and self._may_overtake():
+            if loaded is None or not loaded.has_free_slot(self._busy_engines()):
+                continue
+            if self._blocked is None or self._blocked.may_be_overtaken():
                 self._start(turn, loaded)
 
     def _load_or_block(self, turn: QueuedTurn, blocked: BlockedTurn | None) -> LoadedEngine | None:
@@ -180,13 +187,6 @@ class TurnQueue:
             self._emit(TurnEvent(turn.id, Notice(room.missing)))
         self._blocked = blocked
         return None
-
-    def _may_overtake(self) -> bool:
-        """Whether a turn may start now, although an earlier one waits for memory. Counts it if so."""
-        if self._blocked is None:
-            return True
-        self._blocked.overtaking_turns += 1
-        return self._blocked.overtaking_turns <= MAX_OVERTAKING_TURNS
 
     def _start_completion(self) -> None:
         """Start the oldest waiting completion. If its models were unloaded, it ends."""

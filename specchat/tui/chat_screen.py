@@ -73,6 +73,10 @@ class ChatScreen(ConversationLayout):
     class Tick(Message):
         """Time to drain the queue. A message, because a direct timer call is cut off when the screen closes."""
 
+        def can_replace(self, message: Message) -> bool:
+            """One of those that wait behind each other is enough."""
+            return isinstance(message, ChatScreen.Tick)
+
     def __init__(
         self,
         session_worker: SessionWorker,
@@ -93,7 +97,6 @@ class ChatScreen(ConversationLayout):
         self._sender = PromptSender(self, self.presenter, session_worker, self._wake)
         self._pickers = PickerController(self, self.presenter, self._sender, background_requests, self._prompt_history)
         self._escape_key, self._interrupt_key, self._leave_key = DoublePress(), DoublePress(), DoublePress()
-        self._is_tick_pending = False
 
     def on_mount(self) -> None:
         """Draw the first frame before the host is looked up. Textual calls that of the layout, too."""
@@ -101,17 +104,11 @@ class ChatScreen(ConversationLayout):
             self._prompt_history.extend(read_prompt_history(self._prompt_history_file))
         self.prompt.set_earlier_questions(self._prompt_history)
         self.presenter.live_stats.start_waiting("starting the engine", monotonic())
-        self._tick_timer = self.set_interval(TICK_SECONDS, self._post_tick)
+        self._tick_timer = self.set_interval(TICK_SECONDS, lambda: self.post_message(self.Tick()))
         self._session_worker.start()
         self._background_requests.start()
 
-    def _post_tick(self) -> None:
-        if not self._is_tick_pending:
-            self._is_tick_pending = True
-            self.post_message(self.Tick())
-
     async def on_chat_screen_tick(self) -> None:
-        self._is_tick_pending = False
         await self.presenter.tick(self._worker_messages.take_all())
         self._inspector_controller.update()
         if self.presenter.is_idle and self._worker_messages.is_empty:
