@@ -16,6 +16,7 @@ from typing import Any
 from specchat.chat.events import StepDone
 from specchat.chat.tools import ToolCall
 from specchat.errors import HostError
+from specchat.history.history_schema import check_version, schema_version
 from specchat.history.step_encoding import unpack_steps
 
 BUSY_TIMEOUT_MILLISECONDS = 250
@@ -94,13 +95,13 @@ class HistoryReader:
         rows = self._query(
             f"SELECT {THREAD_COLUMNS} FROM threads WHERE {' AND '.join(conditions)} ORDER BY use_number DESC", values
         )
-        return [Thread(*row) for row in rows]
+        return [_to_thread(row) for row in rows]
 
     def thread(self, id: str) -> Thread | None:
         """One thread, deleted or not, by its id or an unambiguous prefix of it."""
         rows = self._query(f"SELECT {THREAD_COLUMNS} FROM threads WHERE substr(id, 1, length(?)) = ? LIMIT 2", [id, id])
         exact = [row for row in rows if row[0] == id]
-        return Thread(*(exact or rows)[0]) if id and len(exact or rows) == 1 else None
+        return _to_thread((exact or rows)[0]) if id and len(exact or rows) == 1 else None
 
     def details(self) -> dict[str, ThreadDetails]:
         """The details of all threads, by id. Turns that a fork shares with its source count for both."""
@@ -208,7 +209,7 @@ class HistoryReader:
                 WHERE search MATCH ? AND deleted IS NULL ORDER BY rank LIMIT 50""",
             [query],
         )
-        return [(Thread(*row[:-1]), row[-1]) for row in rows]
+        return [(_to_thread(row[:-1]), row[-1]) for row in rows]
 
     def close(self) -> None:
         self._database.close()
@@ -223,6 +224,11 @@ def _open_reader(path: Path) -> sqlite3.Connection:
     database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
     database.execute("PRAGMA query_only = 1")
     database.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MILLISECONDS}")
+    try:
+        check_version(schema_version(database))
+    except HostError as error:
+        database.close()
+        raise HostError(f"{path}: {error}") from error
     return database
 
 
@@ -244,6 +250,10 @@ ANSWER_COLUMNS = (
 )
 TURN_COLUMNS = f"""turns.id, parent_id, q.content, state, totals, started, ended,
            coalesce(turns.partial, a.content, ''), {", ".join(ANSWER_COLUMNS)}"""
+
+
+def _to_thread(row: Sequence[Any]) -> Thread:
+    return Thread(*row)
 
 
 def _to_turn(row: Sequence[Any]) -> StoredTurn:

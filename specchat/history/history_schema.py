@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from specchat.errors import HostError
 
-FIRST_VERSION = 9  # what released versions write at first
+FIRST_VERSION = 9  # what released versions wrote at first; lower numbers are those of unreleased ones
 MIGRATIONS = (  # to FIRST_VERSION and, one each, to the versions after it
     """
     CREATE TABLE messages (
@@ -44,13 +44,20 @@ MIGRATIONS = (  # to FIRST_VERSION and, one each, to the versions after it
 
 
 def migrate(database: sqlite3.Connection, migrations: Sequence[str] = MIGRATIONS) -> None:
-    """Bring a database to the newest version, or leave it as it is; HostError for one of a newer specchat."""
+    """Bring a database to the newest version, or leave it as it is; HostError for one of another specchat."""
     version, newest = schema_version(database), FIRST_VERSION + len(migrations) - 1
     if version > newest:
         raise HostError(f"a newer specchat wrote this file (schema {version}); upgrade specchat to use it")
+    check_version(version)
     # One transaction, because each waits for the disk.
     if missing := ";".join(migrations[max(0, version - FIRST_VERSION + 1) :]):
         database.executescript(f"BEGIN IMMEDIATE;{missing};PRAGMA user_version = {newest};COMMIT;")
+
+
+def check_version(version: int) -> None:
+    """HostError for a file of an unreleased version; 0 is a new file."""
+    if 0 < version < FIRST_VERSION:
+        raise HostError(f"an unreleased specchat wrote this file (schema {version}); move it away for a new history")
 
 
 def schema_version(database: sqlite3.Connection) -> int:

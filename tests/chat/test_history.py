@@ -253,6 +253,21 @@ def test_a_newer_schema_is_refused(path):
     assert [("one", "1")] == texts(HistoryReader(spare), "a")
 
 
+def test_a_file_of_an_unreleased_version_is_refused_in_one_line_and_stays_as_it_is(path):
+    with closing(sqlite3.connect(path)) as old:
+        old.executescript("CREATE TABLE threads (id TEXT); INSERT INTO threads VALUES ('t1'); PRAGMA user_version = 3")
+    before, spare = path.read_bytes(), path.with_name("spare.db")
+
+    history = History(path, MIGRATIONS, spare)
+    say(history, "a", None, "one", "1")
+
+    assert "an unreleased specchat wrote this file (schema 3); move it away" in history.warning
+    assert [("one", "1")] == texts(HistoryReader(spare), "a")
+    with pytest.raises(HostError, match=r"history\.db: an unreleased specchat wrote this file \(schema 3\)"):
+        HistoryReader(path)
+    assert before == path.read_bytes()
+
+
 def test_a_migration_that_fails_leaves_the_file_as_it_was(path):
     migrations = [*MIGRATIONS, "CREATE TABLE further (x)", "no statement"]
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
