@@ -12,6 +12,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import settings
 
+from tests import cover
 from tests.cover import rest_of_cover
 
 # Without bytecode, each of hundreds of processes would compile all modules, for a third of the time of the run.
@@ -45,7 +46,8 @@ settings.load_profile("no time limit")
 KEEPS_FROZEN = patch.multiple(gc, freeze=lambda: None, unfreeze=lambda: None)
 MANY_MODULES = 200
 _frozen_modules = 0
-DEFAULT_CASES = 6  # of one test function in a default run; `pytest -m full` runs the others
+DEFAULT_CASES = 4  # of one test function in a default run; `pytest -m full` runs the others
+DEFAULT_MARKS = "not full and not gpu"  # in pyproject.toml
 
 
 @pytest.fixture(scope="session")
@@ -69,6 +71,10 @@ def kernels_anew() -> Iterator[None]:
     native_kernels.cache_clear()
     with patch.dict(os.environ, ENVIRONMENT, clear=True):
         native_kernels()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    cover.makes_full_cases = config.option.markexpr != DEFAULT_MARKS
 
 
 def freeze_objects() -> None:
@@ -105,7 +111,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the cases of a function beyond its first six `full`: those that add the fewest new pairs of values."""
+    """Mark the cases of a function beyond its first four `full`: those that add the fewest new pairs of values."""
     cases = defaultdict[tuple[Path, str], list[pytest.Function]](list)
     for item in items:
         if isinstance(item, pytest.Function) and not any(map(item.get_closest_marker, ("full", "gpu"))):

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from itertools import product
 from types import SimpleNamespace
 
+import pytest
+
+from tests import cover
 from tests.cover import matrix, rest_of_cover
 
 
@@ -29,6 +32,18 @@ def test_every_value_stays_in_the_cases_that_are_kept():
     assert 8 == len(kept)
     assert set(range(6)) == {case.drafter for case in kept}
     assert set(range(3)) == {case.sampler for case in kept}
+
+
+@pytest.fixture(autouse=True)
+def in_a_full_run(monkeypatch):
+    monkeypatch.setattr(cover, "makes_full_cases", True)
+
+
+def test_a_default_run_makes_the_cover_alone(monkeypatch):
+    monkeypatch.setattr(cover, "makes_full_cases", False)
+    pairs = {param.values for param in matrix(list("abc"), list("de"), list("fg"))}
+
+    assert set(cover.cover_of(list("abc"), list("de"), list("fg"))) == pairs
 
 
 def test_a_matrix_has_half_of_the_combinations_and_each_choice_of_all_values_but_one():

@@ -184,6 +184,7 @@ def test_a_model_with_fim_tokens_needs_no_explanation(completer):
     assert list(completer.complete(FimRequest(BEFORE, "", 2), Flag()))[-1].explanation == ""
 
 
+@pytest.mark.full
 @each_row("before", [BEFORE, REPEATING])
 @each_row("stop", [("self", "price"), ("l", "ot", "al"), ("\n",), ("never there",)])
 def test_a_completion_ends_before_the_first_stop_text_with_any_drafter(before, stop):

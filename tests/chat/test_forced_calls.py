@@ -127,5 +127,6 @@ def test_a_format_and_a_forced_call_exclude_each_other():
         Request("abc", tools=TOOLS, tool_choice="note", answer_format=AnswerFormat("regex", "a"))
 
 
+@pytest.mark.full
 def test_forced_calls_of_the_embedded_model_are_valid():
     assert [call.fault for call in forced_calls("embedded", 5)] == [""] * 5

@@ -349,6 +349,7 @@ def test_no_model_writes_what_nothing_asked_for_and_a_right_answer_is_taken():
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.full
 def test_what_the_syntax_tree_does_keeps_the_contract():
     wrong = list[str]()
     for case in read_cases():

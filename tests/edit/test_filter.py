@@ -161,6 +161,7 @@ sys.exit(run(sys.argv[1:]))
     return program
 
 
+@pytest.mark.full
 def test_a_real_pipe_carries_the_new_text_or_the_old_one(program):
     for words, code, out in [
         ("replace a b", 0, b"b\n"),

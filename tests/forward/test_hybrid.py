@@ -94,6 +94,7 @@ def test_a_text_with_rejected_drafts_goes_back_again_and_again(name):
         assert expected == extended(model, generation, changed, Oracle(expected), limit=8)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("close_checkpoints")
 @each_row("kept", [2, 40, 47, 63, 64, 71, 72, 74, 75, 76])
 def test_what_is_kept_of_a_text_does_not_depend_on_drafts(kept):

@@ -62,6 +62,7 @@ def test_a_prefill_is_multiplied_by_the_same_weights():
     assert torch.allclose(int4_product(rows, weight, None), expected, 1e-5, 1e-5)
 
 
+@pytest.mark.full
 def test_splits_of_the_inputs_are_added():
     for inputs, outputs, group_size in ((1300, 72, 128), (1280, 64, 256), (1100, 8, 384), (330, 40, 16)):
         weight, rows = weight_of(outputs, inputs, group_size), rows_of(torch.float32, 18, inputs)

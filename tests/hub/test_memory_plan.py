@@ -76,6 +76,7 @@ def config_of(family: str, extra: dict) -> dict:
     return json.loads(AutoConfig.for_model(family, **(SIZES | extra)).to_json_string(use_diff=False))
 
 
+@pytest.mark.full
 @each_row("family, extra", [*FAMILIES.items(), *GEMMA4_SHAPES.values()])
 def test_a_config_and_the_headers_of_its_network_give_the_same_matrices(tmp_path, family, extra):
     import torch

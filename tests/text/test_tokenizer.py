@@ -226,6 +226,7 @@ def test_a_tokenizer_needs_neither_torch_nor_transformers():
     assert not {"torch", "transformers"} & modules_after(code)
 
 
+@pytest.mark.full
 def test_other_threads_run_while_a_text_is_encoded(family):
     wakeups, is_done = [0], Event()
 

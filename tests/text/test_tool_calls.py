@@ -98,6 +98,7 @@ def text_in(parts: list[AnswerPart]) -> str:
     return "".join(part.text for part in parts if part.kind == TEXT)
 
 
+@pytest.mark.full
 @EVERY_FORMAT
 @each_row("before, after", [("", ""), ("Let me see.", ""), ("", "Done."), ("", "\n")])
 def test_a_transcript_cut_at_every_character_parses_as_the_whole(name, before, after):

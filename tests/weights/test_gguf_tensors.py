@@ -106,6 +106,7 @@ def test_a_file_that_has_changed_since_is_refused(tmp_path, weights):
         load(folder, weights)
 
 
+@pytest.mark.full
 @each_row("storage", ["F32", "Q8_0", "Q4_1"])
 @each_row(
     "family, tied", [*((family, True) for family in FAMILIES), ("llama", False), ("qwen3", False), ("phi3", False)]
