@@ -14,5 +14,5 @@ stored_sessions.py   list, replay and delete stored conversations and their edit
 stored_calls.py      calls of tools for the replay
 session_log.py       what was shown and is not in the history, in files
 
-The SDK (`acp`) takes most of a second to import, so only `cli/acp.py` imports this package, inside a function.
+The SDK (`acp`) takes most of a second to import, so only the command imports this package, inside a function.
 """
