@@ -1,6 +1,6 @@
 """A conversation: requests in, events out.
 
-request.py                             a request, and the required format of its answer
+request.py, schema_check.py            a request, the required format of its answer, and whether its schema has an end
 attachments.py                         attached files in the prompt
 request_kinds.py, router.py            the kind of a request, and its drafter
 reference_corpus.py, prompt.py         passages of a reference corpus, and the prompt as tokens

@@ -4,10 +4,11 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from specchat.chat.events import REPETITION
 from specchat.chat.repetition import EXPLANATION
+from specchat.chat.schema_check import check_ends, parse_schema
 from specchat.chat.tools import ANY_TOOL, CALL_OR_ANSWER, NO_TOOL, SOME_TOOL, TOOL_CHOICES, Tool, ToolResult
 from specchat.errors import ContextError, UsageError
 from specchat.profile import ANSWER_FORMATS, THINKING_MODES, Sampling
@@ -33,9 +34,10 @@ class AnswerFormat:
         """Validate the input of a user, as far as possible without a model; UsageError for invalid input."""
         match kind, value:
             case "schema", dict():
+                check_ends(value)
                 return cls(kind, json.dumps(value))
             case "schema", str():
-                return cls(kind, json.dumps(_parse_schema(value)))
+                return cls.parse(kind, parse_schema(value))
             case "regex" | "lark", str() if value:
                 return cls(kind, value)
             case "choices", (list() | tuple()) if value and all(isinstance(text, str) and text for text in value):
@@ -64,19 +66,6 @@ class AnswerFormat:
     @property
     def regex(self) -> str:
         return "|".join(re.escape(choice) for choice in self.value) if self.kind == CHOICES else self.text
-
-
-def _parse_schema(text: str) -> dict[str, Any]:
-    """The schema in a text; UsageError when it is none."""
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise UsageError(f"the schema is not JSON: {error}") from error
-    except RecursionError:
-        raise UsageError("the schema is nested too deeply; describe the answer with fewer levels") from None
-    if not isinstance(value, dict):
-        raise UsageError(f"the schema is a JSON {type(value).__name__}; a schema is an object")
-    return cast("dict[str, Any]", value)
 
 
 @dataclass(frozen=True)

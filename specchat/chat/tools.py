@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from specchat.chat.schema_check import check_ends
 from specchat.errors import UsageError
 
 NO_PARAMETERS = '{"type": "object", "properties": {}}'
@@ -36,7 +37,10 @@ class Tool:
             raise UsageError(f"tool {name}: its description must be a text")
         if not isinstance(parameters, dict | None):
             raise UsageError(f"tool {name}: its parameters must be a JSON schema, which is an object")
-        return cls(name, description or "", json.dumps(parameters) if parameters else NO_PARAMETERS)
+        if not parameters:
+            return cls(name, description or "")
+        check_ends(parameters)
+        return cls(name, description or "", json.dumps(parameters))
 
     @property
     def schema(self) -> dict[str, Any]:

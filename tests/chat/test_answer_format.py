@@ -119,13 +119,31 @@ NODE = {"$ref": "#/$defs/node"}
         {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"},
     ],
 )
-def test_an_answer_under_a_schema_of_endless_values_ends(engine, schema):
-    request = Request("Well?", max_tokens=20, answer_format=AnswerFormat.parse("schema", schema))
-    with engine.create_session() as session:
-        *_, last = session.ask(request)
+def test_a_schema_of_endless_values_is_refused_in_one_line(schema):
+    with pytest.raises(UsageError, match="only values without an end") as refused:
+        AnswerFormat.parse("schema", schema)
 
-    assert isinstance(last, Finished | Failed)  # no text matches: it ends at once, at its limit, or in one line
-    assert "\n" not in getattr(last, "message", "")
+    assert "\n" not in str(refused.value)
+
+
+@each_row(
+    "schema",
+    [
+        node(required=["name"], **NODE),
+        node(required=["child"], anyOf=[NODE, {"type": "null"}]),
+        node(required=["child"], type="array", items=NODE),
+        {"type": "array", "items": {"$ref": "#"}},
+        {
+            "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"anyOf": [{"$ref": "#/$defs/a"}, {"const": 1}]}},
+            "$ref": "#/$defs/a",
+        },
+        {"$ref": "https://example.org/schema.json"},
+        {"type": ["object", "null"], "properties": {"child": {"$ref": "#"}}, "required": ["child"]},
+        {"$ref": "#/nowhere"},
+    ],
+)
+def test_a_recursive_schema_with_an_end_is_taken(schema):
+    assert AnswerFormat.parse("schema", schema).value == schema
 
 
 def test_a_schema_that_is_nested_too_deeply_is_refused_in_one_line():

@@ -18,6 +18,7 @@ READ = Tool.parse("read", "reads a file", {"type": "object", "properties": {"pat
         (7, "", None, "a name has 1 to 128"),
         ("a", 7, None, "its description must be a text"),
         ("a", "", [], "its parameters must be a JSON schema"),
+        ("a", "", {"$ref": "#"}, "."),
     ],
 )
 def test_a_wrong_tool_is_refused_by_name(name, description, parameters, message):
