@@ -102,7 +102,7 @@ def test_llama_cpp_takes_gguf_files_and_renamed_its_options():
 
 @each_row("server", ["vllm", "sglang"])
 def test_medusa_is_gone_from_newer_servers(server):
-    line = launch(server, **variant("medusa", **{"models.heads": ["org/medusa"]}))
+    line = launch(server, **variant("auto", **{"models.heads": ["org/medusa"], "models.draft": ""}))
 
     assert "using n-gram speculation instead" in line.notes[0] and "org/medusa" not in " ".join(line.command)
 
