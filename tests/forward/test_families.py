@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import median
 
 import pytest
 import torch
@@ -68,16 +69,17 @@ def test_a_node_has_the_bits_that_it_has_alone(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_eight_bits_are_near_the_floats(name):
     eight, floats = (
-        logits_after(
-            load_llama(saved(name), torch.float32, torch.device("cpu"), 512, BatchLimits(), quant_format=weights),
-            TEXT,
-            DraftTree(50),
-        )
+        load_llama(saved(name), torch.float32, torch.device("cpu"), 512, BatchLimits(), quant_format=weights)
         for weights in ("int8", "float")
     )
+    errors = [
+        float((logits_after(eight, TEXT, tree) - (exact := logits_after(floats, TEXT, tree))).norm() / exact.norm())
+        for tree in map(DraftTree, (50, 51, 52))
+    ]
 
-    # Without VNNI a CPU keeps seven bits: random experts are then chosen otherwise. A tensor in a wrong place: above 1.
-    assert (eight - floats).norm() < 0.5 * floats.norm()
+    # A tie of two experts may fall otherwise for one of the tokens, and without VNNI a CPU keeps seven bits. A tensor in
+    # a wrong place: above 1 for each of them.
+    assert median(errors) < 0.5, errors
 
 
 def test_every_family_is_tried():
