@@ -77,8 +77,8 @@ def test_eight_bits_are_near_the_floats(name):
         for tree in map(DraftTree, (50, 51, 52))
     ]
 
-    # A tie of two experts may fall otherwise for one of the tokens, and without VNNI a CPU keeps seven bits. A tensor in
-    # a wrong place: above 1 for each of them.
+    # A tie of two experts may fall otherwise for one of the tokens, and without VNNI a CPU keeps seven bits. A tensor
+    # in a wrong place: above 1 for each of them.
     assert median(errors) < 0.5, errors
 
 
