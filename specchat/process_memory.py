@@ -1,7 +1,6 @@
 """The memory of a process: how much is resident, what stays to its end, and what goes back to the system."""
 
 import atexit
-import ctypes
 import gc
 import os
 import sys
@@ -10,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PROC = Path("/proc")
-KEPT_BYTES = 0  # at the end of the heap
 atexit.register(gc.unfreeze)  # libraries report what is alive after the last collection as leaked
 _has_permanent = False  # `gc.get_freeze_count` would count all of them, one by one
 
@@ -57,5 +55,7 @@ def release_free_memory() -> None:
     Tensors of an answer are freed in pieces between those that stay, and the allocator of glibc keeps such pieces: of
     the memory of many small conversations a fourth. Other C libraries have no such call, and return memory themselves.
     """
+    import ctypes  # the screen asks for memory and returns none
+
     if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
-        trim(ctypes.c_size_t(KEPT_BYTES))
+        trim(ctypes.c_size_t(0))  # nothing is kept at the end of the heap
