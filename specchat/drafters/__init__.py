@@ -5,6 +5,8 @@ prompt_lookup.py     copies what followed the same n-gram earlier in the text
 suffix_decoding.py   the same over the longest context, weighted by frequency, in other conversations, too
 realign.py           copies a file that is being rewritten, and finds its place again after each change
 draft_model.py       a small model with the target's tokens
+candidate_tree.py    a tree of candidates, whose logits come position by position
+assistant.py         Gemma 4's assistants, which read the keys and values of the target: format, head and drafter
 head_drafter.py      the base of EAGLE, MTP and DFlash: hidden states of the target, and a KV cache of the head
 eagle/               EAGLE and MTP, with their head, formats and tree
 heads/               what all trained heads share

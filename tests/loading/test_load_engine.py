@@ -33,9 +33,9 @@ def embedded():
     return load_engine(Profile())
 
 
-def test_the_embedded_models_allow_all_drafters_but_block_heads(embedded):
+def test_the_embedded_models_allow_all_drafters_but_assistants_and_block_heads(embedded):
     with embedded.create_session() as session:
-        assert set(DRAFTERS) - {"dflash"} == set(session.drafters)
+        assert set(DRAFTERS) - {"assistant", "dflash"} == set(session.drafters)
         assert set(session.chooser.drafters) == set(session.drafters) - {"auto", "plain", "lookup"}
 
 

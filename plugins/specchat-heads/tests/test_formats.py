@@ -36,7 +36,6 @@ DETECTED = {
     "speculators-dspark-mask": ("dspark", "speculators DSpark"),
 }
 REFUSED = {
-    "assistant of other layers": ({"x": SMALL}, {"model_type": "gemma4_assistant"}, "an assistant with layers of"),
     "peagle without a mask token": (
         {"mask_hidden": SMALL, "layers.0.hidden_norm.weight": SMALL, "layers.0.self_attn.q_proj.weight": SMALL}, {},
         "no mask_token_id",
