@@ -80,7 +80,7 @@ def faults_of(
     )
     if not streamed.startswith(turn.answer.text) or (streamed != turn.answer.text and turn.state != REPETITION):
         yield "another text was streamed"
-    for name, counted, said in (
+    for name, counted, reported in (
         ("text", turn.answer.text, result["result"]),
         ("tokens of the last line", kept, result["usage"]["output_tokens"]),
         ("tokens of the history", kept, totals.completion_tokens),
@@ -89,8 +89,8 @@ def faults_of(
         ("speculation", json.loads(json.dumps(speculation_to_json(totals))), result["spec"]),
         ("speed", round(kept / totals.seconds, 1), result["tokens_per_second"]),
     ):
-        if counted != said:
-            yield f"{name}: {counted} counted, {said} said"
+        if counted != reported:
+            yield f"{name}: {counted} counted, {reported} reported"
 
 
 def ask(question: Request, limit: int) -> list[dict[str, Any]]:
