@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -61,13 +61,6 @@ def answer_footer(finish_reason: str, totals: Totals, glyphs: Glyphs = UNICODE) 
     if sources:
         parts.append(glyphs.arrow.join(sources))
     return f" {glyphs.dot} ".join([*parts, END_REASON_TEXTS.get(finish_reason, finish_reason)])
-
-
-def stored_footer(state: str, totals: Mapping[str, Any], glyphs: Glyphs = UNICODE) -> str:
-    """The footer of a stored turn; a failed turn shows its error."""
-    if message := totals.get("message"):
-        return f"failed: {message}"
-    return answer_footer(state, totals_from_json(dict(totals)), glyphs)
 
 
 @dataclass(frozen=True)
@@ -232,11 +225,13 @@ class TurnView(Vertical, can_focus=True):
 
     async def show_stored(self, stored: StoredTurn, outcomes: Mapping[str, ToolOutcome]) -> None:
         """Show a turn of the history, with the outcomes of its calls by their ids."""
-        self.answer = stored.answer.text
+        self.answer, totals = stored.answer.text, totals_from_json(stored.totals)
         if stored.answer.thinking:
             self.append_thinking(stored.answer.thinking, 0.0)
-            self.end_thinking(totals_from_json(dict(stored.totals)).thinking_seconds)
-        self.set_footer(stored_footer(stored.state, stored.totals, self._glyphs), is_error=stored.state == "failed")
+            self.end_thinking(totals.thinking_seconds)
+        error = stored.totals.get("message")
+        footer = f"failed: {error}" if error else answer_footer(stored.state, totals, self._glyphs)
+        self.set_footer(footer, is_error=stored.state == "failed")
         for call in stored.answer.tool_calls:
             outcome = outcomes.get(call.id, ToolOutcome("no result", is_error=True))
             await self.add_call(f"{call.name} {call.arguments}", outcome)
