@@ -37,7 +37,7 @@ class ChatFormat:
     def render(
         self,
         messages: Sequence[Message],
-        add_generation_prompt: bool,
+        add_generation_prompt: bool = True,
         thinking: str = AUTO_THINKING,
         tools: Sequence[Mapping[str, Any]] = (),
     ) -> str:
