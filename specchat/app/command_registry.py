@@ -202,8 +202,8 @@ def _fork(chat: ChatState, _argument: str) -> CommandResult:
 
 
 def _file(chat: ChatState, argument: str) -> CommandResult:
-    name = unquoted_name(argument)
-    check_name(name, chat.sources.loader)  # report a mistake now, not with the next request
+    name, access = unquoted_name(argument), replace(chat.access, loader=chat.sources.loader)
+    check_name(name, access)  # report a mistake now, not with the next request
     chat.pending_names = (*chat.pending_names, name)
     return CommandResult(f"{name} is attached to the next request")
 
@@ -217,7 +217,7 @@ def _summarize(chat: ChatState, argument: str) -> CommandResult:
         name, _, question = typed.partition(" ")
     if not name:
         raise UsageError("/summarize needs a file, and perhaps a question about it")
-    named, listing = resolve_names([unquoted_name(name)], access=chat.access)
+    named, listing = resolve_names([unquoted_name(name)], chat.access)
     if len(named) != 1 or listing.files:
         raise UsageError("/summarize reads one file; attach a folder with @, which finds the matching passages")
     return CommandResult(request=Question(question.strip() or SUMMARY_QUESTION, files=(named[0],), has_mentions=False))
