@@ -114,7 +114,9 @@ def switch_model(chat: ChatState, name: str) -> CommandResult:
     if name == DEFAULT:
         conversation.change(dict.fromkeys(("models.target", "models.weights", *LOCAL_MODEL)))
         return CommandResult(f"model {conversation.model}, as the profile says")
-    located = _locate(name)
+    located = locate_model(name)
+    if located.folder is None:
+        raise ModelError(f"{located.name} is not on this disk; 'specchat models pull {located.name}' downloads it")
     _check_window(located, conversation.turns(), conversation.model)
     held_bytes = sum(int(size) for size in conversation.call("stats")["memory_bytes"].values())
     weights = _fitting_weights(located, held_bytes, conversation.model)
@@ -141,13 +143,6 @@ def _model_lines(current: str) -> Iterator[str]:
 def choice_text(choice: LocalChoice) -> str:
     """For example: 257 MiB, bf16, fits, drafts with eagle3."""
     return ", ".join(filter(None, [choice.size, choice.quantization, choice.fit, choice.drafters]))
-
-
-def _locate(name: str) -> LocatedModel:
-    located = locate_model(name)
-    if located.folder is None:
-        raise ModelError(f"{located.name} is not on this disk; 'specchat models pull {located.name}' downloads it")
-    return located
 
 
 def _check_window(located: LocatedModel, turns: Sequence[StoredTurn], current: str) -> None:
