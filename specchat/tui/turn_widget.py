@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -74,19 +73,14 @@ class QuestionRef:
 class VersionSwitch(Static):
     """`<2/3>`: a click on its left half shows the version before, on its right half the one after."""
 
-    @dataclass
-    class Clicked(Message):
-        """-1 asks for the version before, 1 for the one after."""
-
-        step: int
-
     def __init__(self) -> None:
         super().__init__("", markup=False)
         self.display = False
 
     def on_click(self, event: Click) -> None:
         event.stop()
-        self.post_message(self.Clicked(-1 if event.x < self.size.width / 2 else 1))
+        assert isinstance(self.parent, TurnView)
+        self.parent.action_request("earlier_version" if event.x < self.size.width / 2 else "later_version")
 
 
 class TurnView(Vertical, can_focus=True):
@@ -236,11 +230,6 @@ class TurnView(Vertical, can_focus=True):
             outcome = outcomes.get(call.id, ToolOutcome("no result", is_error=True))
             await self.add_call(f"{call.name} {call.arguments}", outcome)
         await self.finalize()
-
-    @on(VersionSwitch.Clicked)
-    def switch_version(self, event: VersionSwitch.Clicked) -> None:
-        event.stop()
-        self.action_request("earlier_version" if event.step < 0 else "later_version")
 
     def action_request(self, action: str) -> None:
         self.post_message(self.ActionRequested(self, action))
