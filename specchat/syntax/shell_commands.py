@@ -24,8 +24,8 @@ READ_NODES = frozenset({
 CONTINUATION = "\\\n"
 # They are no programs, so the grammar has misread where one stands as a name
 RESERVED = (
-    "!", "{", "}", "[[", "((", "case", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select",
-    "then", "until", "while",
+    "!", "{", "}", "case", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select", "then",
+    "until", "while",
 )  # fmt: skip
 UNREAD_SIGNS = ("&>", "&>>", "|&")  # of bash only; other shells see two signs in each
 EVALUATED = re.compile(r"\$[({]|`")  # what some programs of the shell evaluate once more
