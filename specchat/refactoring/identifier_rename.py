@@ -16,6 +16,7 @@ from tree_sitter import Node
 from specchat.edit.operations import NameKind, Rename, of_kind
 from specchat.refactoring.language_rules import ANY_FIELD, Declares, LanguageRules, rules_of
 from specchat.refactoring.project_mentions import check_other_languages
+from specchat.refactoring.python_text import one_of
 from specchat.refactoring.removals import find_area, parsed
 from specchat.refactoring.splices import Area, RefusedError, Splice, Step, UnknownLanguageError, count_of
 from specchat.syntax.parse import ancestors, find_nodes, node_text
@@ -37,6 +38,9 @@ KNOWN_MACROS = frozenset(
      "panic", "debug_assert", "debug_assert_eq", "debug_assert_ne", "vec", "dbg", "todo", "unreachable",
      "unimplemented")
 )  # fmt: skip
+
+
+OUTSIDE = ("export_specifier", "jsx_opening_element", "jsx_closing_element", "jsx_self_closing_element")
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,8 @@ def rename_identifier(text: str, language: str, rename: Rename, area: Area, path
     root = parsed(text, language)
     _check_text(text, root, language, rules, rename)
     found = find_uses(root, language, rules, rename.old)
+    if not found.declarations and not path.is_file() and (nodes := _names(root, language, rules, rename.old)):
+        return _rename_free(text, rules, rename, nodes)
     chosen = _choose(root, found, rules, rename, (area, find_area(text, language, rename.scope)))
     if chosen.scope.parent is None and chosen.kind is not NameKind.IMPORT:
         check_other_languages(path, language, rename.old)
@@ -81,10 +87,26 @@ def rename_identifier(text: str, language: str, rename: Rename, area: Area, path
     return step
 
 
+def _rename_free(text: str, rules: LanguageRules, rename: Rename, nodes: Sequence[Node]) -> Step:
+    """A name that lines without the rest of their file use and do not declare: its places are one thing."""
+    if one_of([rename.new]).search(text) or "#include" in text:
+        raise RefusedError(f"`{rename.new}` is in use, or may be")
+    if len({each.type == "type_identifier" for each in nodes}) > 1 or any(
+        each.parent and each.parent.type in OUTSIDE for each in nodes
+    ):
+        raise RefusedError(f"`{rename.old}` may be several things")
+    splices = tuple(_splice(node, rules, rename) for node in nodes)
+    return Step(f"rename `{rename.old}` to `{rename.new}`: {count_of(splices, 'place')}", splices)
+
+
+def _names(root: Node, language: str, rules: LanguageRules, name: str) -> list[Node]:
+    nodes = [each for each in find_nodes(root, language, rules.name_types) if node_text(each) == name]
+    return [each for each in nodes if not _is_in(each, rules.foreign)]
+
+
 def find_uses(root: Node, language: str, rules: LanguageRules, name: str) -> NameUse:
     """Every place of a name with what it refers to. RefusedError for a place that may be something else."""
-    nodes = [each for each in find_nodes(root, language, rules.name_types) if node_text(each) == name]
-    nodes = [each for each in nodes if not _is_in(each, rules.foreign)]
+    nodes = _names(root, language, rules, name)
     declarations: list[Declaration] = []
     for node in nodes:
         around = {each.type for each in ancestors(node)}
