@@ -151,7 +151,7 @@ def _make_step(source: Source, text: str, operation: Operation, area: Area) -> S
         case SetValue():
             return set_value(text, language, operation, area)
         case AddParameter():
-            return add_parameter(text, language, operation, area)
+            return add_parameter(text, language, operation, area, Path(source.name).absolute())
 
 
 def _make_renaming(source: Source, text: str, rename: Rename, area: Area) -> Step:

@@ -36,6 +36,7 @@ from specchat.refactoring.python_text import (
     ancestors,
     around,
     code_of,
+    is_of_protocol,
     is_of_self,
     one_of,
     open_python,
@@ -232,6 +233,14 @@ def _is_in(token: Token, area: Area | None) -> bool:
 def _check_symbol(files: Sequence[PythonText], symbol: Symbol, rename: Rename) -> None:
     for token in symbol.others:
         _check_other(token, symbol, rename)
+    for token in symbol.places:
+        if any(
+            each.type == "fstring_expr" and re.search(r"[^=!<>]=\s*[}:!]", code_of(each))
+            for each in ancestors(token.leaf)
+        ):
+            raise RefusedError(
+                f"a string in line {token.line} of {token.file.name} shows `{rename.old}` as it is written"
+            )
     _check_imports(files, symbol, rename)
     _check_new_name_is_free(files, symbol, rename.new)
     check_decorators(symbol.definitions, symbol.kind, rename.old, rename.new)
@@ -256,6 +265,8 @@ def _check_imports(files: Sequence[PythonText], symbol: Symbol, rename: Rename) 
 
 def _check_other(token: Token, symbol: Symbol, rename: Rename) -> None:
     """RefusedError for a place that stays and that may be anything."""
+    if symbol.is_member and is_of_protocol(token.leaf):
+        raise RefusedError(f"a protocol in line {token.line} of {token.file.name} asks for `{rename.old}`")
     if token.keys:
         return
     is_doubtful = (

@@ -13,7 +13,7 @@ from pathlib import Path
 from tree_sitter import Node
 
 from specchat.edit.operations import NameKind, Removable, Remove, RemoveDefinition
-from specchat.refactoring.language_rules import rules_of
+from specchat.refactoring.language_rules import directive_pattern, rules_of
 from specchat.refactoring.project_mentions import check_mentions_of_word
 from specchat.refactoring.python_text import check_parses, one_of
 from specchat.refactoring.splices import (
@@ -60,18 +60,12 @@ PLAIN_CALLS = frozenset(
      "toString", "toFixed", "stringify",
      "String", "Number", "size", "length", "valueOf", "strlen")
 )  # fmt: skip
-# Comments that change what a program or a tool does.
-DIRECTIVE = re.compile(
-    r"#!|(?:#|//|/\*\*?|<!--)\s*(?:type:|noqa\b|nosec\b|nosemgrep\b|pragma\b|pylint:|mypy:|pyright:|pyre-|ruff:|flake8:|isort:|"
-    r"fmt:|yapf:|black:|doctest:|cython:|shellcheck\b|hadolint\b|eslint-|eslint\b|biome-|@ts-|prettier-|tslint:|jshint\b|"
-    r"jslint\b|istanbul\b|c8\b|v8\b|webpack|@vite|@jsx|@flow|@(?:jest|vitest)-|@formatter|@type|@typedef|@satisfies|"
-    r"#\s*sourceMappingURL|clang-format\b|NOLINT|NOSONAR|IWYU\b|rustfmt\b|nolint\b|yaml-language-server|cspell|codespell|"
-    r"spell-?checker|fall-?through|falls through|region\b|endregion\b|vim?:|-\*-|\[if\b|[#@]__\w+__)"
-    r"|/\*\s*globals?\s|//go:|//export\b|// ?\+build|///\s*<(?:reference|amd)|/\*!"
-    r"|# ///|# ?%%|#(?:SBATCH|PBS|BSUB|\$)|#cloud-config|#:schema|# syntax=|# escape=",
-    re.IGNORECASE,
+# A script's own requirements, the kernel of a notebook, the header of a service or of a user script.
+METADATA_BLOCK = re.compile(
+    r"^# /// \w+$(?:\n#(?: .*)?$)*?\n# ///$|\A# ---$(?:\n#.*$)*?\n# ---$"
+    r"|^### BEGIN INIT INFO$(?:\n#.*$)*?\n### END INIT INFO$|^// ==UserScript==$(?:\n//.*$)*?\n// ==/UserScript==$",
+    re.MULTILINE,
 )
-SCRIPT_METADATA = re.compile(r"^# /// \w+$(?:\n#(?: .*)?$)*?\n# ///$", re.MULTILINE)
 CODING = re.compile(r"#.*?coding[:=]")  # counts in the first two lines
 
 DEFINITION_KINDS = {NameKind.FUNCTION: "function", NameKind.METHOD: "function", NameKind.CLASS: "class"}
@@ -241,7 +235,7 @@ def _is_set(name: Node) -> bool:
 
 
 def _remove_comments(raw: bytes, root: Node, language: str, area: Area) -> Removal:
-    if not rules_of(language).prints and language not in ("toml", "bash", "yaml", "css"):
+    if not rules_of(language).prints and language not in ("toml", "bash", "yaml", "css", "html"):
         raise UnknownLanguageError(f"comments of {language or 'plain text'} are not known")
     if language in ("c", "cpp") and any(
         b"/*" in (each.text or b"") or b"//" in (each.text or b"")
@@ -252,8 +246,12 @@ def _remove_comments(raw: bytes, root: Node, language: str, area: Area) -> Remov
         raise RefusedError("comments before the import of C are code")
     found = [each for each in find_nodes(root, language, COMMENT_TYPES) if area.holds(each.start_byte, each.end_byte)]
     text = raw.decode()
-    blocks = [match.span() for match in SCRIPT_METADATA.finditer(text)]  # a script's own requirements, read by runners
+    blocks = [match.span() for match in METADATA_BLOCK.finditer(text)]
     rows = {row for start, end in blocks for row in range(text.count("\n", 0, start), text.count("\n", 0, end) + 1)}
+    if language == "rust" and re.search(rb"^\s*//[/!].*```|\bmissing_docs\b", raw, re.MULTILINE):
+        raise RefusedError("the comments hold tests, or have to be there")
+    if language == "html" and re.search(rb"<(?:pre|textarea)\b", raw):
+        raise RefusedError("the blanks around a comment may count")
     comments = [each for each in found if not is_directive(each) and each.start_point.row not in rows]
     kept = len(found) - len(comments)
     note = f"{count_of(kept, 'comment')} for tools kept" if kept else ""
@@ -261,8 +259,11 @@ def _remove_comments(raw: bytes, root: Node, language: str, area: Area) -> Remov
 
 
 def is_directive(comment: Node) -> bool:
-    text = node_text(comment)
-    return bool(DIRECTIVE.match(text)) or (comment.start_point.row < 2 and bool(CODING.match(text)))
+    """Whether a tool reads a comment."""
+    text, following = node_text(comment), comment.next_named_sibling
+    is_tag = following is not None and following.type == "template_string" and text.startswith("/*")  # /* HTML */ `…`
+    is_coding = comment.start_point.row < 2 and bool(CODING.match(text))
+    return is_tag or is_coding or bool(directive_pattern().match(text))
 
 
 def _comment_splice(raw: bytes, comment: Node) -> Splice:
@@ -285,7 +286,12 @@ def _comment_splice(raw: bytes, comment: Node) -> Splice:
         return Splice(first + len(raw[first:start].rstrip(b" \t")), end, "")
     if before.isspace() and after == b" ":
         return Splice(start, end + 1, "")
-    is_needed = not before.isspace() and not after.isspace() and before.isalnum() == after.isalnum()
+    is_needed = (
+        not raw[start:].startswith(b"<")
+        and not before.isspace()
+        and not after.isspace()
+        and before.isalnum() == after.isalnum()
+    )
     return Splice(start, end, " " if is_needed else "")
 
 

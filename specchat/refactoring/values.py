@@ -9,13 +9,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 from tree_sitter import Node
 
 from specchat.edit.operations import AddParameter, NameKind, SetValue
 from specchat.refactoring.language_rules import rules_of
+from specchat.refactoring.project_mentions import PYTHON_SUFFIXES, files_with
 from specchat.refactoring.python_dangers import PLAIN_DECORATORS
 from specchat.refactoring.python_rename import check_new_name
+from specchat.refactoring.python_text import one_of
 from specchat.refactoring.removals import find_area, line_start, node_of, only_definition, parsed
 from specchat.refactoring.splices import Area, RefusedError, Splice, Step, UnknownLanguageError
 from specchat.syntax.parse import COMMENT_TYPES, ancestors, find_nodes, node_text
@@ -195,7 +198,7 @@ def in_quotes_of(value: str, old: str) -> str:
 # Adding a parameter
 
 
-def add_parameter(text: str, language: str, change: AddParameter, area: Area) -> Step:
+def add_parameter(text: str, language: str, change: AddParameter, area: Area, path: Path) -> Step:
     """The new parameter as a change of the text. RefusedError says why it is not certain."""
     if language != PYTHON:
         raise UnknownLanguageError("parameters are added in Python only")
@@ -206,6 +209,10 @@ def add_parameter(text: str, language: str, change: AddParameter, area: Area) ->
         raise RefusedError(f"`{change.function}` is not in these lines")
     if change.name in map(node_text, find_nodes(function, PYTHON, ("identifier",))):
         raise RefusedError(f"`{change.name}` is in use in `{change.function}`")
+    if takes_any := find_nodes(function, PYTHON, ("dictionary_splat_pattern",)):
+        others = [text, *(other for _path, other in files_with(path, PYTHON_SUFFIXES, change.name))]
+        if any(one_of([change.name]).search(each) for each in others):
+            raise RefusedError(f"a caller may give `{change.name}` to `{node_text(takes_any[0])}`")
     for each in outermost.children:
         decorator = node_text(each).partition("(")[0].strip("@ ").rpartition(".")[2]
         is_strange = decorator not in PLAIN_DECORATORS or "property" in decorator or decorator == "setter"
