@@ -21,6 +21,7 @@ from symtable import SymbolTable
 from specchat.edit.source_text import Source
 from specchat.errors import BrokenEditError
 from specchat.syntax import syntax_diagnostics
+from specchat.syntax.names import lost_names, strayed
 
 WORD = re.compile(r"\w+")
 MODULE_NAMES = frozenset(("__file__", "__name__", "__doc__", "__path__", "__spec__", "__package__", "__builtins__"))
@@ -29,21 +30,24 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def check_names(source: Source, text: str, ignored: str = "") -> None:
-    """BrokenEditError for undefined names that the old text did not have; names are known of Python only.
+    """BrokenEditError for undefined names that the old text did not have. The words of `ignored` may be undefined.
 
-    The words of `ignored` may be undefined.
+    Of other languages than Python these are the names that only the old text defined.
     """
-    if source.language != "python":
-        return
-    if names := set(newly_undefined_names(source.text, text)) - set(WORD.findall(ignored)):
+    is_python = source.language == "python"
+    names = newly_undefined_names(source.text, text) if is_python else lost_names(source.text, text, source.language)
+    if names := set(names) - set(WORD.findall(ignored)):
         raise BrokenEditError(f"{source.name}: the new text uses {', '.join(sorted(names))}, which nothing defines")
 
 
 def check_uses(source: Source, text: str) -> None:
-    """BrokenEditError for a call or an attribute of Python that cannot work, and that the old text did not have."""
-    if source.language != "python":
-        return
-    for line, problem in _broken_uses(source.text, text):
+    """BrokenEditError for a call, an attribute, an `await` or a `return` that cannot work, and was not there before."""
+    if source.language == "python":
+        problems = list(_broken_uses(source.text, text))
+    else:
+        before, problems = strayed(source.text, source.language), strayed(text, source.language)
+        problems = problems if len(problems) > len(before) else []
+    for line, problem in problems:
         raise BrokenEditError(f"{source.name}: line {line} of the new text cannot work: {problem}")
 
 
