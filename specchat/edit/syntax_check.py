@@ -30,23 +30,26 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def check_names(source: Source, text: str, ignored: str = "") -> None:
-    """BrokenEditError for undefined names that the old text did not have. The words of `ignored` may be undefined.
-
-    Of other languages than Python these are the names that only the old text defined.
-    """
-    is_python = source.language == "python"
-    names = newly_undefined_names(source.text, text) if is_python else lost_names(source.text, text, source.language)
-    if names := set(names) - set(WORD.findall(ignored)):
+    """BrokenEditError for undefined names of Python that the old text did not have, but for words of `ignored`."""
+    if source.language != "python":
+        return
+    if names := set(newly_undefined_names(source.text, text)) - set(WORD.findall(ignored)):
         raise BrokenEditError(f"{source.name}: the new text uses {', '.join(sorted(names))}, which nothing defines")
 
 
-def check_uses(source: Source, text: str) -> None:
-    """BrokenEditError for a call, an attribute, an `await` or a `return` that cannot work, and was not there before."""
+def check_uses(source: Source, text: str, ignored: str = "") -> None:
+    """BrokenEditError for what cannot work, and was not there in the old text.
+
+    In Python that are calls and attributes. Of other languages, names that only the old text defines, and `await` and
+    `return` outside of their functions: this is asked last, because the contract puts lost definitions back.
+    """
     if source.language == "python":
         problems = list(_broken_uses(source.text, text))
     else:
         before, problems = strayed(source.text, source.language), strayed(text, source.language)
         problems = problems if len(problems) > len(before) else []
+        lost = lost_names(source.text, text, source.language)
+        problems += [(lost[name], f"nothing defines `{name}`") for name in sorted({*lost} - {*WORD.findall(ignored)})]
     for line, problem in problems:
         raise BrokenEditError(f"{source.name}: line {line} of the new text cannot work: {problem}")
 
