@@ -47,6 +47,7 @@ class Removable(StrEnum):
     COMMENTS = "comments"
     DOCSTRINGS = "docstrings"
     UNUSED_IMPORTS = "unused imports"
+    CALLS = "calls"
 
 
 @dataclass(frozen=True)
@@ -64,14 +65,15 @@ class Rename:
 
 @dataclass(frozen=True)
 class Remove:
-    """`is_single`: the instruction says one, so there must not be several."""
+    """`is_single`: the instruction says one, so there must not be several. `called`: the function, of calls."""
 
     what: Removable
     scope: str = ""
     is_single: bool = False
+    called: str = ""
 
     def __str__(self) -> str:
-        return f"remove the {self.what}"
+        return f"remove the {self.called} {self.what}" if self.called else f"remove the {self.what}"
 
 
 @dataclass(frozen=True)
