@@ -19,7 +19,7 @@ from click.shell_completion import CompletionItem
 from specchat.cli.completion import complete_models, complete_profiles
 from specchat.cli.project_trust import trusted_project
 from specchat.plugins.own_plugins import missing_variant
-from specchat.profile import DRAFTER_NAMES, DRAFTERS, Profile, all_drafters
+from specchat.profile import DEFAULT_PROFILE, DRAFTER_NAMES, DRAFTERS, EDIT_PROFILE, Profile, all_drafters
 from specchat.profile.environment_keys import environment_source
 from specchat.profile.keys import options_source
 from specchat.profile.profile_files import ProfileChain, read_profile_chain, resolve
@@ -115,8 +115,11 @@ class EngineOption(click.Option):
         return None
 
 
-def profile_options(command: CommandFunction) -> CommandFunction:
-    """Add `--profile` and the options that override it; the command passes them to `resolve_profile`."""
+def profile_options(command: CommandFunction, profile: str = DEFAULT_PROFILE) -> CommandFunction:
+    """Add `--profile` and the options that override it; the command passes them to `resolve_profile`.
+
+    `profile` is the one that counts without an option.
+    """
     exact = click.option(
         "--exact",
         cls=EngineOption,
@@ -148,8 +151,13 @@ def profile_options(command: CommandFunction) -> CommandFunction:
         "A profile's name or file. `specchat help engine` lists --target, --temperature and the other options."
     )
     return click.option(
-        "--profile", "-P", default="chat", show_default=True, help=profile_help, shell_complete=complete_profiles
+        "--profile", "-P", default=profile, show_default=True, help=profile_help, shell_complete=complete_profiles
     )(command)
+
+
+def edit_profile_options(command: CommandFunction) -> CommandFunction:
+    """The same for a command that edits."""
+    return profile_options(command, EDIT_PROFILE)
 
 
 def engine_options() -> list[EngineOption]:
@@ -165,18 +173,18 @@ def _or_print_plan(command: CommandFunction) -> CommandFunction:
     def run(*arguments: Any, dry_run: bool, **options: Any) -> Any:
         if not dry_run:
             return command(*arguments, **options)
-        click.echo(load_plan_text(resolve_profile(options)))
+        click.echo(_load_plan_text(resolve_profile(options)))
         return 0
 
     return cast("CommandFunction", run)
 
 
-def load_plan_text(profile: Profile, gpu_gib: float | None = None) -> str:
-    """The load plan of a profile on this machine, or with a GPU of this size; without torch and without a download."""
-    from specchat.hub.machine import detect_machine, machine_with_gpu
+def _load_plan_text(profile: Profile) -> str:
+    """The load plan of a profile on this machine, without torch and without a download."""
+    from specchat.hub.machine import detect_machine
     from specchat.loading.load_plan import ComputeFeatures, plan_load
 
-    machine = machine_with_gpu(gpu_gib) if gpu_gib else detect_machine()
+    machine = detect_machine()
     return plan_load(profile, ComputeFeatures.of_machine(machine)).text(machine)
 
 
