@@ -24,7 +24,7 @@ MAX_REFUSED = 1  # jedi 0.20 does not know the parameters of types
 
 
 def share_of_cases(share: int) -> list[Case]:
-    """A third of the cases; the first has each operation in each language, with and without a trap, done and refused."""
+    """A third of the cases. The first has each operation in each language, with a trap or none, done or refused."""
     shares, counts = list[Case](), Counter[tuple[str, str, bool, bool]]()
     for case in read_cases():
         sort = (case.kind, case.language, bool(case.trap), case.after is None)
