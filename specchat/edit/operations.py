@@ -59,7 +59,7 @@ class Rename:
     scope: str = ""
 
     def __str__(self) -> str:
-        return f"rename {self.old} to {self.new}"
+        return f"rename {self.old} to {self.new}{_within(self.scope)}"
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,9 @@ class Remove:
     is_single: bool = False
 
     def __str__(self) -> str:
-        return f"remove the {self.what}"
+        if self.what is Removable.UNUSED_IMPORTS and self.scope:
+            return f"remove the unused import {self.scope}"
+        return f"remove the {self.what}{_within(self.scope)}"
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,17 @@ class RemoveDefinition:
     scope: str = ""
 
     def __str__(self) -> str:
-        return f"remove the {self.kind} {self.name}"
+        return f"remove the {self.kind} {self.name}{_within(self.scope)}"
+
+
+@dataclass(frozen=True)
+class RemoveCalls:
+    """Every call of a function, where nothing uses what it returns."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"remove the calls of {self.name}"
 
 
 @dataclass(frozen=True)
@@ -103,7 +115,8 @@ class SetValue:
     old_value: str = ""
 
     def __str__(self) -> str:
-        return f"set {self.name} to {self.value}"
+        old = f" from {self.old_value}" if self.old_value else ""
+        return f"change {self.name}{_within(self.scope)}{old} to {self.value}"
 
 
 @dataclass(frozen=True)
@@ -116,7 +129,11 @@ class AddParameter:
     annotation: str = ""
 
     def __str__(self) -> str:
-        return f"add a parameter {self.name} to {self.function}"
+        return f"add a parameter {self.name} = {self.default} to {self.function}"
 
 
-Operation = Rename | Remove | RemoveDefinition | SortImports | SetValue | AddParameter
+def _within(scope: str) -> str:
+    return f" in {scope}" if scope else ""
+
+
+Operation = Rename | Remove | RemoveDefinition | RemoveCalls | SortImports | SetValue | AddParameter
