@@ -14,6 +14,7 @@ said into an order, renders the events, and sends a decision for each proposal.
     edit_progress.py     the position of the streamed text in the original, also as a status line
     edit_call.py         the edit of one file as protocols show it: diff, permission, end
     updates.py           what editors and programs are shown of an answer, as JSON of the Agent Client Protocol
+    edit_commit.py       a git commit of what one edit changed, and nothing else
     edit_session.py      the conversation that rewrites files, and the profile that it has
     consent.py           what a person decides about a change, and when one must be asked
 

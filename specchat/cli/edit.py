@@ -22,12 +22,12 @@ import click
 from specchat.app.consent import EditConsent
 from specchat.app.edit import describe_ways, drive, rewrite_text
 from specchat.app.edit import edit as edit_verb
+from specchat.app.edit_commit import tracked_files
 from specchat.app.edit_events import EditOrder
 from specchat.app.edit_session import EditSession
 from specchat.app.edited_files import DiskFile, EditedFile, HeldText
 from specchat.chat.request import MAX_ATTACHED_BYTES
 from specchat.cli.completion import complete_files
-from specchat.cli.edit_commit import check_repository
 from specchat.cli.edit_files import EditPrinter
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.cli.session_options import open_host_conversation, private_option, session_request, with_edit_profile
@@ -71,7 +71,7 @@ class EditCommand(click.Command):
 @click.option("--diff", "is_diff", is_flag=True, help="Print the diff and write nothing.")
 @click.option("--plan", "is_plan", is_flag=True, help="Print the ways in which the edit would be tried, and stop.")
 @click.option("--json", "is_json", is_flag=True, help="Print a line of JSON for each file; writes only with -y.")
-@click.option("--commit", "is_commit", is_flag=True, help="Commit the edited files to git, and only them.")
+@click.option("--commit", "is_commit", is_flag=True, help="Commit this change to git, and no other one.")
 @click.option(
     "--together", "is_together", is_flag=True, help="All files in one conversation, so that each sees the others."
 )
@@ -144,7 +144,7 @@ def _run(order: EditOrder, session: EditSession, options: dict[str, Any], stoppe
     is_asked = _is_interactive(options)
     consent = EditConsent(asks=is_asked, can_ask=is_asked, allows_loss=options["allow_shrink"] or not order.writes)
     if order.writes and options["is_commit"]:
-        check_repository([file.path for file in order.files])
+        tracked_files([file.path for file in order.files])  # before a model is asked
     try:
         drive(edit_verb(order, session, consent), printer.on_event, printer.decide)
     except SpecchatError as error:

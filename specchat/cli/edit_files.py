@@ -6,17 +6,16 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from threading import Timer
 from typing import Any
 
 from specchat.app.consent import Decision
+from specchat.app.edit_commit import PlannedCommit, plan_commit
 from specchat.app.edit_events import AcceptedEdit, EditEvent, Proposed, Rejected, Rewriting, Unchanged, Writing, Written
 from specchat.app.edit_renderer import EditRenderer
 from specchat.chat.events import Event
 from specchat.chat.sum_totals import sum_totals
 from specchat.chat.turn_summary import speculation_to_json
-from specchat.cli.edit_commit import commit_files, has_other_changes
 from specchat.edit.answer_check import UnusableAnswerError
 from specchat.edit.edit_turn import EditRun
 from specchat.edit.hunks import Hunk, diff_hunks, split_lines
@@ -37,6 +36,7 @@ class EditPrinter:
     accepted: list[AcceptedEdit] = field(default_factory=list[AcceptedEdit])
     _name: str = ""  # of the file in progress
     _is_writing_now: bool = False
+    _commit: PlannedCommit | None = None
     _timer: Timer | None = None
     _is_late: bool = False
 
@@ -58,11 +58,11 @@ class EditPrinter:
             case AcceptedEdit():
                 self._accept(event)
             case Writing(edits=edits):
+                if self.options["is_commit"]:
+                    self._commit = plan_commit([each.replacement for each in edits], self.instruction)
                 self._is_writing_now = True
-                self._warn_of_other_changes([each.file.path for each in edits])
-            case Written(edits=edits):
-                paths = [each.file.path for each in edits]
-                commit = f" · commit {commit_files(paths, self.instruction)}" if self.options["is_commit"] else ""
+            case Written():
+                commit = f" · commit {self._commit.make()}" if self._commit else ""
                 print(f"{self._renderer.report}{commit}", file=sys.stderr)
             case _:
                 pass
@@ -110,11 +110,6 @@ class EditPrinter:
             _print_diff(edit.source, edit.text)
             if warning := edit.result.warnings.summary:
                 print(f"specchat: {edit.source.name}: {warning}", file=sys.stderr)
-
-    def _warn_of_other_changes(self, paths: list[Path]) -> None:
-        for path in paths:
-            if self.options["is_commit"] and has_other_changes(path):
-                print(f"specchat: {path}: had uncommitted changes, which are committed with the edit", file=sys.stderr)
 
     def _print_json(self, report: Mapping[str, Any]) -> None:
         if self.options["is_json"]:

@@ -165,18 +165,18 @@ def _or_print_plan(command: CommandFunction) -> CommandFunction:
     def run(*arguments: Any, dry_run: bool, **options: Any) -> Any:
         if not dry_run:
             return command(*arguments, **options)
-        click.echo(load_plan_text(resolve_profile(options)))
+        click.echo(_load_plan_text(resolve_profile(options)))
         return 0
 
     return cast("CommandFunction", run)
 
 
-def load_plan_text(profile: Profile, gpu_gib: float | None = None) -> str:
-    """The load plan of a profile on this machine, or with a GPU of this size; without torch and without a download."""
-    from specchat.hub.machine import detect_machine, machine_with_gpu
+def _load_plan_text(profile: Profile) -> str:
+    """The load plan of a profile on this machine, without torch and without a download."""
+    from specchat.hub.machine import detect_machine
     from specchat.loading.load_plan import ComputeFeatures, plan_load
 
-    machine = machine_with_gpu(gpu_gib) if gpu_gib else detect_machine()
+    machine = detect_machine()
     return plan_load(profile, ComputeFeatures.of_machine(machine)).text(machine)
 
 

@@ -1,6 +1,6 @@
 """The plan of loading a profile: every model, head, device, dtype and weight format, resolved before loading.
 
-`load_engine` loads exactly this plan; `--dry-run`, `specchat doctor` and `specchat vram` print it, and whether it fits.
+`load_engine` loads exactly this plan; `--dry-run` and `specchat doctor` print it, and whether it fits.
 A draft model or a head that does not fit the target is left out, by their config.json and tokenizer.json. Whatever
 these leave open counts as a fit, and so does a folder that is not on this disk: loading reads the tensors and reports
 what is wrong with them. Imports no torch.

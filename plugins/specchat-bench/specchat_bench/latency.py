@@ -9,7 +9,17 @@ from dataclasses import dataclass
 from itertools import pairwise
 from time import perf_counter
 
-from specchat.chat.events import Event, Failed, Finished, StepDone, TextDelta, ThinkingDelta, ToolCallDelta, Totals
+from specchat.chat.events import (
+    Event,
+    Failed,
+    Finished,
+    StepDone,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+    Totals,
+    of_first_tokens,
+)
 from specchat.chat.streamed_calls import StreamedCalls
 from specchat.errors import SpecchatError
 
@@ -31,7 +41,10 @@ class TimedAnswer:
 
 
 def time_answer(events: Iterable[Event], clock: Callable[[], float] = perf_counter) -> TimedAnswer:
-    """Consume the events of an answer. SpecchatError with the message of the engine when it fails."""
+    """Consume the events of an answer; repeats at its end are no part of it.
+
+    SpecchatError with the message of the engine when it fails.
+    """
     started_at = last_output_at = clock()
     texts, steps, times, calls = list[str](), list[StepDone](), list[float](), StreamedCalls()
     for event in events:
@@ -49,8 +62,9 @@ def time_answer(events: Iterable[Event], clock: Callable[[], float] = perf_count
             case Failed(message=message):
                 raise SpecchatError(message)
             case Finished(totals=totals):
+                kept = steps if not totals.repeated_tokens else of_first_tokens(steps, totals.completion_tokens)
                 return TimedAnswer(
-                    "".join(texts), tuple(steps), totals,
+                    event.without_repeats("".join(texts)), tuple(kept), totals,
                     ttft_seconds=(times[0] if times else arrived_at) - started_at,
                     text_intervals=tuple(later - earlier for earlier, later in pairwise(times)),
                     request_seconds=arrived_at - started_at,

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from specchat.app.agent.run_command import CommandRun
+from specchat.bounded_command import CommandRun
 from specchat.context.file_listing import list_folder
 from specchat.python_child import python_command
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from specchat.app.agent import python_search
 from specchat.app.agent.agent_tool import Effect, ToolOutcome
-from specchat.app.agent.run_command import HeadAndTail, run_bounded
 from specchat.app.agent.tool_schemas import schema_text
 from specchat.app.project_files import ProjectFiles, subject_path
+from specchat.bounded_command import HeadAndTail, run_bounded
 from specchat.chat.tools import Tool
 from specchat.context.file_listing import list_folder
 from specchat.edit.hunks import split_lines
