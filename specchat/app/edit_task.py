@@ -124,7 +124,7 @@ def refactorings(sources: Sequence[Source], instruction: str, region: Region | N
     DeclinedError says why it is not certain.
     """
     try:
-        return plan_refactorings(sources, instruction, region and region.lines)
+        return plan_refactorings(sources, instruction, (region.first, region.last) if region else None)
     except RefusedError as refused:
         raise DeclinedError(f"{', '.join(each.name for each in sources)}: refused, as {refused}") from refused
 
@@ -168,12 +168,11 @@ class _Edit:
                     self.failures.append(way)
                     continue
                 case EditPlan(is_named=True):
-                    lines = job.region and job.region.lines
                     operation = yield from name_operation(job.source, job.instruction, job.window_tokens, self.edit_run)
                     if operation is None:
                         continue
-                    doubts = confirmation(operation, job.instruction)
-                    return (yield from self._refactor(refactoring_of(job.source, operation, lines), doubts))
+                    warnings = confirmation(operation, job.instruction)
+                    return (yield from self._refactor(refactoring_of(job.source, operation, job.region), warnings))
                 case EditPlan(is_answer=True):
                     yield from self._answer_question()
                 case EditPlan():
@@ -196,8 +195,8 @@ class _Edit:
             yield f"{self.failures[-1]}; now trying {way.description}"
         elif self.job.ability:
             lines = sum(each.last - each.first + 1 for each in way.regions) or self.job.source.text.count("\n")
-            if doubt := self.job.ability.doubt(lines):
-                yield f"{self.job.source.name}: {doubt}"
+            if warning := self.job.ability.warning_before(lines):
+                yield f"{self.job.source.name}: {warning}"
 
     def _refactor(
         self, refactoring: Refactoring, warnings: EditWarnings | None = None

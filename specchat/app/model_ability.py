@@ -32,7 +32,7 @@ class ModelAbility:
         is_small = size < SMALL_PARAMETERS and models.target != EMBEDDED
         return cls(size >= NAMING_PARAMETERS, SMALL_LINES if is_small else 0)
 
-    def doubt(self, lines: int) -> str:
+    def warning_before(self, lines: int) -> str:
         """Why it should not rewrite so many lines, and what to do; "" if it can."""
         if not 0 < self.lines < lines:
             return ""

@@ -14,6 +14,7 @@ from specchat.chat.events import Event
 from specchat.chat.request import OPERATION_TASK, SCHEMA, AnswerFormat, Request
 from specchat.edit.answer_check import UnusableAnswerError
 from specchat.edit.contract import EditWarnings
+from specchat.edit.edit_plan import Region
 from specchat.edit.edit_turn import EditRun, run_turn
 from specchat.edit.operations import AddParameter, Operation, Rename, SetValue
 from specchat.edit.source_text import Source
@@ -47,10 +48,10 @@ def name_operation(
         return None  # a server may know no schema
 
 
-def refactoring_of(source: Source, operation: Operation, lines: tuple[int, int] | None) -> Refactoring:
-    """What the tree makes of it. DeclinedError where it is not certain: there a model would guess, too."""
+def refactoring_of(source: Source, operation: Operation, region: Region | None) -> Refactoring:
+    """What the tree makes of it. DeclinedError where it is not certain: there a model could only be wrong."""
     try:
-        return make_refactoring(source, [operation], lines)
+        return make_refactoring(source, [operation], (region.first, region.last) if region else None)
     except RefusedError as refused:
         raise DeclinedError(f'{source.name}: understood as "{operation}" and refused, as {refused}') from refused
 

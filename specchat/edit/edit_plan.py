@@ -40,10 +40,6 @@ class Region:
         if not 1 <= self.first <= self.last:
             raise UsageError(f"{self.first}-{self.last} is not a range of lines; lines count from 1")
 
-    @property
-    def lines(self) -> tuple[int, int]:
-        return self.first, self.last
-
 
 def named_regions(source: Source, instruction: str) -> tuple[Region, ...]:
     """The functions and classes that an instruction names; of nested ones the inner one.

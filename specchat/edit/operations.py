@@ -89,16 +89,6 @@ class RemoveDefinition:
 
 
 @dataclass(frozen=True)
-class RemoveCalls:
-    """Every call of a function, where nothing uses what it returns."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return f"remove the calls of {self.name}"
-
-
-@dataclass(frozen=True)
 class SortImports:
     def __str__(self) -> str:
         return "sort the imports"
@@ -136,4 +126,4 @@ def _within(scope: str) -> str:
     return f" in {scope}" if scope else ""
 
 
-Operation = Rename | Remove | RemoveDefinition | RemoveCalls | SortImports | SetValue | AddParameter
+Operation = Rename | Remove | RemoveDefinition | SortImports | SetValue | AddParameter

@@ -11,7 +11,7 @@ python_dangers.py, project_mentions.py  by what other means a program, and other
 identifier_rename.py                 renaming in other languages
 language_rules.py, .toml             what is known about each language, as data
 python_imports.py                    imports, sorted or removed by Ruff
-removals.py                          prints, logging calls and other calls, comments, docstrings, definitions
+removals.py                          prints, logging calls, comments, docstrings, definitions
 values.py                            constants, defaults, new parameters
 """
 

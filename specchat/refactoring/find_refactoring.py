@@ -18,7 +18,6 @@ from specchat.edit.operations import (
     Operation,
     Removable,
     Remove,
-    RemoveCalls,
     RemoveDefinition,
     Rename,
     SetValue,
@@ -31,7 +30,7 @@ from specchat.errors import BrokenEditError
 from specchat.refactoring.identifier_rename import rename_identifier
 from specchat.refactoring.python_imports import remove_unused_imports, sort_imports
 from specchat.refactoring.python_rename import rename_in_python
-from specchat.refactoring.removals import remove_calls, remove_definition, remove_things
+from specchat.refactoring.removals import remove_definition, remove_things
 from specchat.refactoring.splices import (
     Area,
     RefusedError,
@@ -148,8 +147,6 @@ def _make_step(source: Source, text: str, operation: Operation, area: Area) -> S
             return remove_definition(text, language, operation, Path(source.name).absolute())
         case SortImports():
             return sort_imports(text, source.name, area)
-        case RemoveCalls():
-            return remove_calls(text, language, operation, area)
         case SetValue():
             return set_value(text, language, operation, area)
         case AddParameter():

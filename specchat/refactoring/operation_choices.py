@@ -1,8 +1,8 @@
 """Which operations an instruction may be, for a model to choose from: in any language, by the names and values in it.
 
 Every name and value of an operation stands in the instruction, and the instruction has no other name of a definition
-and no other code (`quotes`, numbers, snake_case, calls). So whoever chooses may mistake what is to be done, but not
-with what. Reads the text of the file, and no word of a human language.
+and no other code (`quotes`, numbers, snake_case, CAPITALS, calls). So the model may mistake what is to be done, but
+not with what. Reads the text of the file, and no word of a human language.
 """
 
 from __future__ import annotations
@@ -22,16 +22,14 @@ from specchat.edit.operations import (
     Operation,
     Removable,
     Remove,
-    RemoveCalls,
     RemoveDefinition,
     Rename,
     SetValue,
     SortImports,
 )
-from specchat.edit.parse_instruction import CONSTANTS, NAME, NO_NAMES, NUMBER
+from specchat.edit.parse_instruction import CONSTANTS, NAME, NO_NAMES, NUMBER, THINGS
 from specchat.edit.source_text import Source
 from specchat.refactoring.language_rules import rules_of
-from specchat.refactoring.removals import called_names
 from specchat.syntax.definitions import definitions
 from specchat.syntax.statements import statements
 
@@ -54,15 +52,16 @@ def possible_operations(source: Source, instruction: str) -> list[Operation]:
 
 
 def code_in(instruction: str) -> set[str]:
-    """What stands as code in an instruction, whatever its language: `quoted`, with digits, snake_case, a call."""
+    """What stands as code in an instruction: `quoted`, with digits, in snake_case or CAPITALS, as a call."""
     return {text for text, is_code in _tokens(instruction) if is_code}
 
 
 def _tokens(instruction: str) -> Iterator[tuple[str, bool]]:
     """The words, numbers and quoted texts, and whether each one stands as code."""
     for match in TOKEN.finditer(instruction):
+        is_constant = match[0].isupper() and len(match[0]) > 1
         is_call = instruction[match.end() :].startswith("(")
-        is_code = match["code"] or is_call or CODE_IDENTIFIER.match(match[0])
+        is_code = match["code"] or is_constant or is_call or CODE_IDENTIFIER.match(match[0])
         yield match[0].strip("`").removesuffix("()"), bool(is_code)
 
 
@@ -70,12 +69,12 @@ class _Words:
     """The words of an instruction, and which of them the file has."""
 
     def __init__(self, source: Source, instruction: str) -> None:
-        self.text, self.language = source.text, source.language
+        self.language = source.language
         tokens = [each for each in _tokens(instruction) if each[0].strip("'\"") != PurePath(source.name).name]
         texts = list(dict.fromkeys(text for text, _is_code in tokens))
         self.count, self.values = len(tokens), [text for text in texts if VALUE.fullmatch(text)]
         names = [name for text in texts if re.fullmatch(NAME, name := text.strip("'\"")) and not iskeyword(name)]
-        found = statements(self.text, self.language)
+        found = statements(source.text, self.language)
         in_file = {word for each in found for word in each.words}
         imported = {word for each in found if each.is_import for word in each.words}
         builtin = dir(builtins) if self.language == PYTHON else ()
@@ -83,7 +82,7 @@ class _Words:
         self.imported = [name for name in self.known if name in imported]
         self.own = [name for name in self.known if name not in imported and name not in builtin]
         self.new = [each for each in names if each not in self.known and each not in NO_NAMES and "." not in each]
-        named = definitions(self.text, self.language)
+        named = definitions(source.text, self.language)
         self.defined = {each.name: each for each in named} | {each.qualified_name: each for each in named}
         self.required = {text for text, is_code in tokens if is_code or text in self.defined}
 
@@ -104,15 +103,13 @@ class _Words:
 def _candidates(words: _Words) -> Iterator[Operation]:
     rules, is_python = rules_of(words.language), words.language == PYTHON
     if rules.prints:
-        yield from map(Remove, Removable if is_python else (Removable.PRINTS, Removable.COMMENTS))
+        yield from map(Remove, THINGS if is_python else (Removable.PRINTS, Removable.COMMENTS))
     if rules.name_types or is_python:
         for name, new in product(words.own, words.new):
             owner, _, old = name.rpartition(".")
             yield Rename(old, new, scope="" if owner in ("self", "cls", "this") else owner)
     if rules.values:
         yield from _new_values(words)
-    called = called_names(words.text, words.language)
-    yield from (RemoveCalls(name) for name in words.known if name in called and name != "print")
     if is_python:
         yield SortImports()
         yield from (Remove(Removable.UNUSED_IMPORTS, name) for name in words.imported)

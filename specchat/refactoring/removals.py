@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tree_sitter import Node
 
-from specchat.edit.operations import NameKind, Removable, Remove, RemoveCalls, RemoveDefinition
+from specchat.edit.operations import NameKind, Removable, Remove, RemoveDefinition
 from specchat.refactoring.language_rules import rules_of
 from specchat.refactoring.project_mentions import check_mentions_of_word
 from specchat.refactoring.python_text import check_parses, one_of
@@ -36,7 +36,6 @@ LOGGING_CALL = (
     r"\.(?:debug|info|warning|warn|error|exception|critical|fatal|log)"
 )
 CALL_TYPES = ("call", "call_expression", "macro_invocation", "method_invocation")
-CALL_LANGUAGES = ("python", "javascript", "typescript", "tsx")  # where the calls of any function can be removed
 STATEMENT = "expression_statement"
 # Where a statement stands among others; elsewhere it is the only one of a branch and becomes `{}`.
 SEQUENCES = frozenset(
@@ -150,23 +149,6 @@ def _remove_logging(raw: bytes, root: Node, language: str, area: Area) -> Remova
     if language != PYTHON:
         raise UnknownLanguageError(f"logging calls of {language or 'plain text'} are not known")
     return _remove_calls(raw, _calls(root, language, LOGGING_CALL, area), language, "logging call")
-
-
-def remove_calls(text: str, language: str, remove: RemoveCalls, area: Area) -> Step:
-    """The removal of every call of one function. RefusedError where one of them does more, or cannot go alone."""
-    if language not in CALL_LANGUAGES:
-        raise UnknownLanguageError(f"calls of {language or 'plain text'} are not known")
-    calls = _calls(parsed(text, language), language, re.escape(remove.name), area)
-    removal = _remove_calls(text.encode(), calls, language, "call")
-    if removal.left:
-        raise RefusedError(f"of `{remove.name}`, {removal.left.replace(' left', ' would be left')}")
-    return Step(f"remove {count_of(removal.count, 'call')} of `{remove.name}`", tuple(removal.splices))
-
-
-def called_names(text: str, language: str) -> set[str]:
-    """What is called in a text: {"print", "self.feed"}."""
-    root = syntax_tree(text, language)
-    return {_called(each) for each in find_nodes(root, language, CALL_TYPES)} if root else set()
 
 
 def _calls(root: Node, language: str, pattern: str, area: Area) -> list[Node]:
