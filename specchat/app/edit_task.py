@@ -237,7 +237,7 @@ class _Edit:
         if kept.text == job.source.text:
             raise NoChangeError(f"{job.source.name}: the model changed blanks only, which nothing asks for")
         self.edit_run.candidate = kept.text
-        check_uses(job.source, kept.text)
+        check_uses(job.source, kept.text, ignored=self._chosen_text)
         return EditResult(kept.text, way, kept.warnings, tuple(self.failures))
 
     def _rewrite_region(
@@ -255,10 +255,14 @@ class _Edit:
     def _check_whole(self, text: str) -> None:
         job = self.job
         check_syntax(job.source, text)
-        # what the chosen lines no longer define, the user may define elsewhere
-        check_names(job.source, text, ignored=region_source(job.source, job.region).text if job.region else "")
+        check_names(job.source, text, ignored=self._chosen_text)
         job.check(text)
         self.checked_text = text
+
+    @property
+    def _chosen_text(self) -> str:
+        """The lines that the user chose: what they no longer define, the user may define elsewhere."""
+        return region_source(self.job.source, self.job.region).text if self.job.region else ""
 
     def _passes(self, text: str) -> bool:
         try:

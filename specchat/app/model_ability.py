@@ -10,7 +10,7 @@ from specchat.profile import Models
 from specchat.profile.keys import EMBEDDED
 
 NAMING_PARAMETERS = 10**9  # one of 135 million names an operation for nearly every instruction that is none
-SMALL_PARAMETERS, SMALL_LINES = 500 * 10**6, 12  # of 12 edits of 17 to 81 lines, one of 135 million made none rightly
+SMALL_PARAMETERS, SMALL_LINES = 500 * 10**6, 20  # of 8 edits of 40 and 80 lines, one of 135 million made none rightly
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ from specchat.app.edited_files import DiskFile, EditedFile, HeldText
 from specchat.chat.request import MAX_ATTACHED_BYTES
 from specchat.cli.completion import complete_files
 from specchat.cli.edit_files import EditPrinter
-from specchat.cli.options import profile_options, resolve_profile
-from specchat.cli.session_options import open_host_conversation, private_option, session_request, with_edit_profile
+from specchat.cli.options import edit_profile_options, resolve_profile
+from specchat.cli.session_options import open_host_conversation, private_option, session_request
 from specchat.cli.starter_offer import offer_starter
 from specchat.edit.edit_plan import parse_line_range
 from specchat.edit.edit_turn import Conversation
@@ -88,7 +88,7 @@ class EditCommand(click.Command):
 @click.option("--stderr", "writes_stderr", is_flag=True, help="As a filter, report errors on stderr.")
 @click.option("--strict", is_flag=True, help="As a filter, print nothing when the edit fails.")
 @private_option
-@profile_options
+@edit_profile_options
 def edit(words: tuple[str, ...], **options: Any) -> int:
     """Rewrite files by an instruction.
 
@@ -126,7 +126,6 @@ def _is_interactive(options: dict[str, Any]) -> bool:
 def _open_session(options: dict[str, Any], stopped: InterruptFlag, *, offers_starter: bool = True) -> EditSession:
     """The session with the host, or with its replacement in tests."""
     context = click.get_current_context()
-    options = with_edit_profile(options)
     request = session_request(options, kind="edit")
 
     def open_conversation() -> AbstractContextManager[Conversation]:
@@ -140,7 +139,7 @@ def _open_session(options: dict[str, Any], stopped: InterruptFlag, *, offers_sta
 
 
 def _run(order: EditOrder, session: EditSession, options: dict[str, Any], stopped: InterruptFlag) -> int:
-    printer = EditPrinter(order.instruction, options, order.writes, stopped)
+    printer = EditPrinter(order.instruction, options, order.writes, stopped, session.runs)
     is_asked = _is_interactive(options)
     consent = EditConsent(asks=is_asked, can_ask=is_asked, allows_loss=options["allow_shrink"] or not order.writes)
     if order.writes and options["is_commit"]:
@@ -195,7 +194,7 @@ def _run_as_filter(words: Sequence[str], options: dict[str, Any]) -> int:
         order = replace(_make_order(instruction, (text,), {**options, "checks": ()}), writes=False, next_steps="")
         consent = EditConsent(can_ask=False, allows_loss=options["allow_shrink"])
         with interruptible() as stopped, _open_session(options, stopped, offers_starter=False) as session:
-            printer = EditPrinter(instruction, {**options, "is_json": False}, True, stopped)
+            printer = EditPrinter(instruction, {**options, "is_json": False}, True, stopped, session.runs)
             try:
                 return rewrite_text(order, session, consent, printer.on_event, shows_rejected=True).new_bytes
             except SpecchatError as error:

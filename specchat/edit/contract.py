@@ -190,7 +190,7 @@ class Comparison:
         is_free = TRANSFORMATION.search(instruction) or REMOVAL.search(instruction)
         changed = (old for old, new in self._pairs.became.items() if new in self._pairs.changed and not is_free)
         self._gutted = [self._old[old] for old in changed if self._old[old].is_function and self._is_gutted(old)]
-        self._postcondition = postcondition_of(instruction) if old else None
+        self._postcondition = postcondition_of(instruction, source.text) if old else None
         self._broken = list(
             broken_lines(self._postcondition, source.text, text, source.language) if self._postcondition else ()
         )

@@ -47,6 +47,7 @@ class Removable(StrEnum):
     COMMENTS = "comments"
     DOCSTRINGS = "docstrings"
     UNUSED_IMPORTS = "unused imports"
+    CALLS = "calls"
 
 
 @dataclass(frozen=True)
@@ -64,16 +65,17 @@ class Rename:
 
 @dataclass(frozen=True)
 class Remove:
-    """`is_single`: the instruction says one, so there must not be several."""
+    """`is_single`: the instruction says one, so there must not be several. `called`: the function, of calls."""
 
     what: Removable
     scope: str = ""
     is_single: bool = False
+    called: str = ""
 
     def __str__(self) -> str:
         if self.what is Removable.UNUSED_IMPORTS and self.scope:
             return f"remove the unused import {self.scope}"
-        return f"remove the {self.what}{_within(self.scope)}"
+        return f"remove the {f'{self.called} ' if self.called else ''}{self.what}{_within(self.scope)}"
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,10 @@ class StoredEdit:
     undoes: int = 0
     is_pending: bool = False  # its files are being written, or its process was killed while it wrote them
 
+    def is_within(self, folder: Path) -> bool:
+        """Whether it touched nothing outside of a folder."""
+        return all(Path(file.path).is_relative_to(folder) for file in self.files)
+
 
 class UndoStore:
     def __init__(self, folder: Path) -> None:
@@ -230,8 +234,11 @@ def record_edit(store: UndoStore, instruction: str, replacements: Sequence[Repla
     return apply_edit(store, instruction, replacements, write=lambda _replacements: None)
 
 
-def find_edit(store: UndoStore, selector: str) -> StoredEdit:
-    """Find an edit: by number, by file (its last edit, that file only), or the last one for ""."""
+def find_edit(store: UndoStore, selector: str, project: Path | None = None) -> StoredEdit:
+    """Find an edit: by number, by file (its last edit, that file only), or the last one for "".
+
+    With a project, the last one is one all of whose files lie in this folder.
+    """
     edits = store.edits()
     if selector.isdecimal():
         edit = next((edit for edit in edits if edit.number == int(selector)), None)
@@ -246,9 +253,14 @@ def find_edit(store: UndoStore, selector: str) -> StoredEdit:
             for edit in candidates
             if (files := tuple(file for file in edit.files if file.path == path))
         ]
-    if not candidates:
-        raise UsageError(f"no edit{f' of {selector}' if selector else ''} is left to undo")
-    return candidates[0]
+    within = candidates if selector or not project else [edit for edit in candidates if edit.is_within(project)]
+    if within:
+        return within[0]
+    if candidates:
+        last = candidates[0]
+        elsewhere = f"edit {last.number} changed {last.files[0].path}; its number or --all undoes it"
+        raise UsageError(f"no edit in {project} is left to undo; {elsewhere}")
+    raise UsageError(f"no edit{f' of {selector}' if selector else ''} is left to undo")
 
 
 def undo_replacements(store: UndoStore, edit: StoredEdit, *, is_forced: bool) -> list[Replacement]:

@@ -27,7 +27,7 @@ from specchat.edit.operations import (
     SetValue,
     SortImports,
 )
-from specchat.edit.parse_instruction import CONSTANTS, NAME, NO_NAMES, NUMBER, THINGS
+from specchat.edit.parse_instruction import NAME, NO_NAMES, NUMBER, THINGS, VALUE, VERSION
 from specchat.edit.source_text import Source
 from specchat.refactoring.language_rules import rules_of
 from specchat.syntax.definitions import definitions
@@ -37,8 +37,7 @@ PYTHON = "python"
 MAX_CHOICES = 40
 MAX_WORDS = 20  # beside the names: a longer instruction is hardly one operation
 QUOTED = r"`[^`\n]+`|(?<!\w)(?P<sign>[\"'])[^\"'\n]*(?P=sign)(?!\w)"  # not the apostrophe of a word
-TOKEN = re.compile(rf"(?P<code>{QUOTED}|(?<![\w.]){NUMBER}(?!\w))|\b{NAME}|\w+")
-VALUE = re.compile(rf"\"[^\"\n]*\"|'[^'\n]*'|{NUMBER}|{'|'.join(CONSTANTS.values())}", re.IGNORECASE)
+TOKEN = re.compile(rf"(?P<code>{QUOTED}|(?<![\w.])(?:{VERSION}|{NUMBER})(?!\w))|\b{NAME}|\w+")
 NEXT_SENTENCE = re.compile(r"[.!?;:]\s+\S|\n")
 
 
@@ -69,12 +68,12 @@ class _Words:
     """The words of an instruction, and which of them the file has."""
 
     def __init__(self, source: Source, instruction: str) -> None:
-        self.language = source.language
+        self.code, self.language = source.text, source.language
         tokens = [each for each in _tokens(instruction) if each[0].strip("'\"") != PurePath(source.name).name]
         texts = list(dict.fromkeys(text for text, _is_code in tokens))
-        self.count, self.values = len(tokens), [text for text in texts if VALUE.fullmatch(text)]
+        self.count, self.values = len(tokens), [text for text in texts if re.fullmatch(VALUE, text, re.IGNORECASE)]
         names = [name for text in texts if re.fullmatch(NAME, name := text.strip("'\"")) and not iskeyword(name)]
-        found = statements(source.text, self.language)
+        found = statements(self.code, self.language)
         in_file = {word for each in found for word in each.words}
         imported = {word for each in found if each.is_import for word in each.words}
         builtin = dir(builtins) if self.language == PYTHON else ()
@@ -82,9 +81,12 @@ class _Words:
         self.imported = [name for name in self.known if name in imported]
         self.own = [name for name in self.known if name not in imported and name not in builtin]
         self.new = [each for each in names if each not in self.known and each not in NO_NAMES and "." not in each]
-        named = definitions(source.text, self.language)
+        named = definitions(self.code, self.language)
         self.defined = {each.name: each for each in named} | {each.qualified_name: each for each in named}
         self.required = {text for text, is_code in tokens if is_code or text in self.defined}
+
+    def is_called(self, name: str) -> bool:
+        return name != "print" and re.search(rf"(?<![\w.]){re.escape(name)}\(", self.code) is not None
 
     def completed(self, operation: Operation) -> Operation | None:
         """The operation, with the one definition that it does not use as its scope; None if it leaves out anything."""
@@ -104,6 +106,7 @@ def _candidates(words: _Words) -> Iterator[Operation]:
     rules, is_python = rules_of(words.language), words.language == PYTHON
     if rules.prints:
         yield from map(Remove, THINGS if is_python else (Removable.PRINTS, Removable.COMMENTS))
+        yield from (Remove(Removable.CALLS, called=name) for name in words.known if words.is_called(name))
     if rules.name_types or is_python:
         for name, new in product(words.own, words.new):
             owner, _, old = name.rpartition(".")

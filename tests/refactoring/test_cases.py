@@ -46,7 +46,7 @@ def test_the_summary_counts_what_changes_and_what_is_left():
 def test_a_refusal_says_where_and_why():
     texts = {
         "def old(): ...\n\nnew = 1\nold()\n": "`new` is in use in line 3",
-        "def f(old): ...\n\ndef g(old): ...\n": "may be that of line 1 or 3",
+        "def f(old): ...\n\ndef g(old): ...\n": "may be the parameter of line 1 or the parameter of line 3",
         "x = 1\n": "does not define `old`",
         "from m import old\n\nold()\n": "is imported",
         "class C:\n    def old(self): ...\n\nx.old()\n": "line 4",

@@ -131,6 +131,7 @@ X=1 make test
 for f in a b; do wc -l $f; done
 git pull
 git stash push-notes
+git add -u
 echo "$HOME"
 """
 ALLOWED = [
@@ -140,6 +141,8 @@ ALLOWED = [
     ("pytest*", "pytest tests/*.py"),
     ("npm run test*", "npm run test:unit"),
     ("git -c color.ui=always log*", "git -c color.ui=always log -3"),
+    ("git push*", "git push -u origin main"),
+    ("git switch*", "git switch -c new"),
     ("git * --stat", "git diff --stat"),
     ("*", "ls -l"),
     ("echo a; echo b", "echo a; echo b"),
@@ -150,6 +153,8 @@ NOT_ALLOWED = [
     ("git log*", "git log --output=.git/hooks/pre-commit"),
     ("git log*", "git log --outp x"),
     ("git grep*", "git grep -Osh x"),
+    ("git*", "git --no-pager -c alias.x=!sh x"),
+    ("git clone*", "git clone -u x ."),
     ("git diff*", "git diff --ext-diff"),
     ("git fetch*", "git fetch --upload-pack=x ."),
     ("git rebase*", "git rebase --exec x"),
