@@ -338,7 +338,7 @@ class Agent:
 
 @dataclass(frozen=True)
 class RouteRule:
-    """Which requests are of a kind, and which drafters they get. All given conditions must hold.
+    """Which requests are of a kind. All given conditions must hold.
 
     A pattern is a sequence of words, case ignored: `word*` matches any ending, `...` up to four words between.
     """
@@ -357,21 +357,10 @@ class RouteRule:
     min_words: int = key(0, "The question has at least this many words.", minimum=0, maximum=MAX_TOKENS)
     max_words: int | None = key(None, "The question has at most this many words.", minimum=1, maximum=MAX_TOKENS)
     temperature_above: float | None = key(None, "The temperature is above this.", minimum=0, maximum=MAX_TEMPERATURE)
-    variants: tuple[str, ...] = key(
-        ("auto",), "The drafter: the first that can run. After auto: those that it tries first.",
-        choices=DRAFTER_NAMES, plugin_choices=plugin_drafters,
-    )  # fmt: skip
-    budget: int | None = key(
-        None, "Maximum number of draft tokens per step for such requests.", minimum=1, maximum=MAX_DRAFT_TOKENS
-    )
-    location: str = location_field("variants")
 
     def __post_init__(self) -> None:
         if not self.kind:
             raise InvalidValueError(f"a rule of [[routes]] needs a kind: {', '.join(REQUEST_KINDS)}")
-        if not self.variants:
-            message = 'routes.variants must name a drafter; ["auto"] measures which is fastest'
-            raise InvalidValueError(message, ("routes", "variants"))
         check_values(self, "routes")
 
 
