@@ -19,7 +19,7 @@ from specchat.refactoring.project_mentions import SCRIPTS, check_other_languages
 from specchat.refactoring.python_text import one_of
 from specchat.refactoring.removals import find_area, parsed
 from specchat.refactoring.splices import Area, RefusedError, Splice, Step, UnknownLanguageError, count_of
-from specchat.syntax.parse import COMMENT_TYPES, ancestors, find_nodes, node_text, syntax_tree
+from specchat.syntax.parse import COMMENT_TYPES, ancestors, field_of, find_nodes, node_text, syntax_tree
 
 NAME = re.compile(r"[^\W\d][\w$]*")
 SPECIAL_NAMES = frozenset(
@@ -289,11 +289,11 @@ def _check_same(new_text: str, language: str, rules: LanguageRules, rename: Rena
 def _declaration(node: Node, rules: LanguageRules) -> Declaration | None:
     """What a name declares in its place; None for a use."""
     child, parent = node, node.parent
-    while parent is not None and (parent.type, _field_of(child)) in rules.wrappers:
+    while parent is not None and (parent.type, field_of(child)) in rules.wrappers:
         child, parent = parent, parent.parent
     if parent is None:
         return None
-    declares = rules.declarations.get((parent.type, _field_of(child)))
+    declares = rules.declarations.get((parent.type, field_of(child)))
     if declares is None or not _is_new_variable(parent):
         return None
     is_function = node.parent is not None and node.parent.type == "function_declarator"
@@ -386,15 +386,7 @@ def _check_macro(node: Node) -> None:
 def _is_in(node: Node, contexts: frozenset[tuple[str, str]]) -> bool:
     if node.parent is None:
         return False
-    return (node.parent.type, _field_of(node)) in contexts or (node.parent.type, ANY_FIELD) in contexts
-
-
-def _field_of(node: Node) -> str:
-    """The field of the parent in which a node stands; "" for none."""
-    parent = node.parent
-    if parent is None:
-        return ""
-    return parent.field_name_for_child(parent.children.index(node)) or ""
+    return (node.parent.type, field_of(node)) in contexts or (node.parent.type, ANY_FIELD) in contexts
 
 
 def _contains(outer: Node, inner: Node) -> bool:

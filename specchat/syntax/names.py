@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from tree_sitter import Node
 
 from specchat.syntax.definitions import definitions, enclosing_definition
-from specchat.syntax.parse import ancestors, find_nodes, node_text, syntax_tree
+from specchat.syntax.parse import ancestors, field_of, find_nodes, node_text, syntax_tree
 
 SCRIPT_NAMES = ("identifier", "shorthand_property_identifier", "shorthand_property_identifier_pattern")
 NAME_TYPES: Mapping[str, tuple[str, ...]] = {
@@ -86,10 +86,10 @@ def _binds(node: Node) -> bool:
     parent = node.parent
     if parent is None or node.type == "shorthand_property_identifier_pattern":
         return True
-    field = _field_of(node)
+    field = field_of(node)
     outer = parent.parent if parent.type == "expression_list" else parent
     is_left = (
-        outer is not None and outer.type in BINDING_LEFT and _field_of(parent if outer != parent else node) == "left"
+        outer is not None and outer.type in BINDING_LEFT and field_of(parent if outer != parent else node) == "left"
     )
     is_named = field == "name" and parent.type not in USING_BY_NAME
     return is_left or is_named or field in BINDING_FIELDS or bool(BINDING.search(parent.type))
@@ -101,10 +101,10 @@ def _is_use(node: Node, text: str) -> bool:
     assert parent is not None
     if parent.type == "export_specifier":
         return not any(each.child_by_field_name("source") for each in ancestors(node))
-    if parent.type == "method_invocation" and _field_of(node) == "name":
+    if parent.type == "method_invocation" and field_of(node) == "name":
         is_own = parent.child_by_field_name("object") is None
         return is_own and not re.search(r"\b(?:extends|implements)\b|import static", text)
-    return _field_of(node) not in ("field", "property", "attribute") and "scoped" not in parent.type
+    return field_of(node) not in ("field", "property", "attribute") and "scoped" not in parent.type
 
 
 def strayed(text: str, language: str) -> list[tuple[int, str]]:
@@ -130,8 +130,3 @@ def _may_await(function: Node) -> bool:
 
 def _imports(root: Node, language: str) -> set[str]:
     return {node_text(each) for each in find_nodes(root, language, IMPORTS)}
-
-
-def _field_of(node: Node) -> str:
-    parent = node.parent
-    return (parent.field_name_for_child(parent.children.index(node)) or "") if parent else ""
