@@ -7,7 +7,7 @@ are read here; the engine process is sent what results (`profile/settings.py`).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -22,9 +22,9 @@ from specchat.plugins.own_plugins import missing_variant
 from specchat.profile import DRAFTER_NAMES, DRAFTERS, Profile, all_drafters
 from specchat.profile.environment_keys import environment_source
 from specchat.profile.keys import options_source
-from specchat.profile.profile_files import ProfileChain, read_profile_chain, resolve
+from specchat.profile.profile_files import read_profile_chain
 from specchat.profile.settings import Settings, settings_of
-from specchat.profile.validation import KeyPath, MergedSettings, SettingsSource, key_info, key_types
+from specchat.profile.validation import KeyPath, MergedSettings, SettingsSource, key_info, key_types, merge_sources
 
 CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
@@ -185,13 +185,13 @@ class ProfileLayers:
     """The layers of a profile: the profile and the user file, and the sources that override them."""
 
     name: str
-    profile_chain: ProfileChain
+    profile_chain: Sequence[SettingsSource]
     override_sources: tuple[SettingsSource, ...]
     named_drafters: frozenset[str] = frozenset()  # the keys of the draft and the heads, if options name them
 
     def resolve(self) -> MergedSettings[Profile]:
         """The resulting profile, validated, and the origin of every value."""
-        return resolve(self.profile_chain, self.override_sources)
+        return merge_sources(Profile(), (*self.profile_chain, *self.override_sources))
 
     def checked_profile(self) -> Profile:
         """The resulting profile. ModelError when a draft or a head that an option names does not fit the target."""

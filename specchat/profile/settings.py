@@ -22,14 +22,8 @@ from typing import Any, cast
 
 from specchat.errors import ProfileError
 from specchat.profile.keys import DrafterOrder, Profile, RouteRule, options_source
-from specchat.profile.profile_files import (
-    DEFAULT_PROFILE,
-    EDIT_PROFILE,
-    ProfileChain,
-    chain_of,
-    read_profile_chain,
-    resolve,
-)
+from specchat.profile.model_advice import model_sources
+from specchat.profile.profile_files import DEFAULT_PROFILE, EDIT_PROFILE, read_profile_chain
 from specchat.profile.validation import SettingsSource, merge_sources, with_locations
 
 EMPTY: Mapping[str, Any] = {}
@@ -98,10 +92,11 @@ def read_settings(name: str = DEFAULT_PROFILE, options: Mapping[str, Any] = EMPT
     return settings_of(name, read_profile_chain(name), [options_source(options)])
 
 
-def settings_of(name: str, chain: ProfileChain, sources: Sequence[SettingsSource]) -> Settings:
+def settings_of(name: str, chain: Sequence[SettingsSource], sources: Sequence[SettingsSource]) -> Settings:
     """The same with options from several sources, the weakest first, whose places stand in errors."""
-    profile = resolve(chain, sources).value
-    return Settings(_lasting(name), replace(profile, mcp=()), _own_values(chain), flat_values(sources))
+    profile = merge_sources(Profile(), (*chain, *sources)).value
+    own = flat_values(source for source in chain if source.resolve_for is None)
+    return Settings(_lasting(name), replace(profile, mcp=()), own, flat_values(sources))
 
 
 def flat_values(sources: Iterable[SettingsSource]) -> dict[str, Any]:
@@ -111,15 +106,9 @@ def flat_values(sources: Iterable[SettingsSource]) -> dict[str, Any]:
 
 
 def _resolved(name: str, own: Mapping[str, Any], options: Mapping[str, Any], changes: Mapping[str, Any]) -> Settings:
-    chain = chain_of("", "", [options_source(own, lambda _path: f"profile {name}")])
-    return Settings(
-        name, resolve(chain, [options_source(options), options_source(changes)]).value, own, options, changes
-    )
-
-
-def _own_values(chain: ProfileChain) -> dict[str, Any]:
-    named = {"name": chain.name, "description": chain.description}
-    return {**named, **flat_values(source for source in chain.sources if source.resolve_for is None)}
+    base = options_source(own, lambda _path: f"profile {name}")
+    sources = (*model_sources(), base, options_source(options), options_source(changes))
+    return Settings(name, merge_sources(Profile(), sources).value, own, options, changes)
 
 
 def _lasting(name: str) -> str:
