@@ -15,13 +15,13 @@ started in another folder, with another environment. Knows no screen, no protoco
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any, cast
 
 from specchat.errors import ProfileError
-from specchat.profile.keys import DrafterOrder, Profile, RouteRule, options_source
+from specchat.profile.keys import Profile, options_source
 from specchat.profile.model_advice import model_sources
 from specchat.profile.profile_files import DEFAULT_PROFILE, EDIT_PROFILE, read_profile_chain
 from specchat.profile.validation import SettingsSource, merge_sources, with_locations
@@ -70,7 +70,12 @@ class Settings:
 
     def to_json(self) -> dict[str, Any]:
         layers = {"own": self.own, "options": self.options, "changes": self.changes}
-        return {"name": self.name, **_plain(layers), "profile": _plain(replace(self.profile, routes=()))}
+        tables = asdict(replace(self.profile, routes=(), mcp=()))
+        profile = {
+            name: {key: each for key, each in table.items() if each is not None} if isinstance(table, dict) else table
+            for name, table in tables.items()
+        }
+        return {"name": self.name, **layers, "profile": profile}
 
     @staticmethod
     def from_json(stored: Mapping[str, Any]) -> Settings:
@@ -134,21 +139,3 @@ def _table(stored: Mapping[str, Any], name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ProfileError(f"the settings of a conversation: {name} must be an object, not {value!r}")
     return cast("dict[str, Any]", value)
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON has it. Of a rule, which has many keys, those that are not the defaults."""
-    match value:
-        case Profile():
-            return {each.name: _plain(getattr(value, each.name)) for each in fields(value) if each.name != "mcp"}
-        case RouteRule() | DrafterOrder():
-            keys = {each.name: getattr(value, each.name) for each in fields(value)}
-            return {name: _plain(keys[name]) for name in keys if keys[name] != getattr(type(value), name, None)}
-        case Mapping():
-            return {key: _plain(each) for key, each in cast("Mapping[str, Any]", value).items()}
-        case list() | tuple():
-            return [_plain(each) for each in cast("Sequence[Any]", value)]
-        case _ if is_dataclass(value) and not isinstance(value, type):
-            return {key: _plain(each) for key, each in asdict(value).items() if each is not None}
-        case _:
-            return value
