@@ -164,12 +164,6 @@ class ProfileLayers:
         """The resulting profile, validated, and the origin of every value."""
         return merge_sources(Profile(), (*self.profile_chain, *self.override_sources))
 
-    def checked_profile(self) -> Profile:
-        """The resulting profile. ModelError when a draft or a head that an option names does not fit the target."""
-        profile = self.resolve().value
-        check_drafters(profile, self.named_drafters)
-        return profile
-
     def settings(self) -> Settings:
         """The settings of a new conversation."""
         settings = settings_of(self.name, self.profile_chain, self.override_sources)
@@ -216,8 +210,14 @@ def read_layers(
 
 
 def resolve_profile(options: Mapping[str, Any]) -> Profile:
-    """The profile `options["profile"]` with the options that are given; all others may be missing."""
-    return read_profile_layers(options).checked_profile()
+    """The profile `options["profile"]` with the options that are given; all others may be missing.
+
+    ModelError when a draft or a head that an option names does not fit the target.
+    """
+    layers = read_profile_layers(options)
+    profile = layers.resolve().value
+    check_drafters(profile, layers.named_drafters)
+    return profile
 
 
 def _flag_for_key(path: KeyPath) -> str:
