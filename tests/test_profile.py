@@ -321,7 +321,7 @@ def test_every_value_has_an_origin(own_folder, tmp_path):
     above = (read_project_file(project).source(), environment_source({"SPECCHAT_SAMPLING_SEED": "4"}))
     chain = read_profile_chain("mine")
 
-    settled = merge_sources(chain.base, (*chain.sources, *above))
+    settled = merge_sources(Profile(), (*chain, *above))
 
     assert Sampling(temperature=1.0, top_k=1, top_p=0.6, min_p=0.3, seed=4) == settled.value.sampling
     said = {key: str(settled.origin("sampling", key)) for key in asdict(Sampling())}

@@ -162,8 +162,8 @@ class JsonLinesWriter:
 
     def _run_edit(self, edit_runner: EditRunner, text: str, stopped: Flag) -> tuple[str, Finished]:
         send_update = lambda update: self.write(_update_line(update))
-        outcome = edit_runner.run(text, send_update, lambda event: self.write(_event_line(event)), stopped)
-        return outcome.message, Finished("stop", outcome.totals)
+        message, totals = edit_runner.run(text, send_update, lambda event: self.write(_event_line(event)), stopped)
+        return message, Finished("stop", totals)
 
     def _write_event(self, event: AskEvent, calls: CallPrinter) -> None:
         """A line of JSON; of a call, also on stderr what a person would read of it."""

@@ -158,7 +158,7 @@ def merge_sources(base: Value, sources: Sequence[SettingsSource]) -> MergedSetti
     for name, hint in key_types(type(base)).items():
         own = [each for each in values if each.path[0] == name]
         if is_table_list(hint):
-            own = _strongest_first(own)
+            own = [each for source in reversed(sources) for each in own if each.source is source]
             changes[name] = (*(each.value for each in own), *getattr(base, name))
             origins |= {(name, number): each.origin for number, each in enumerate(own)}
             continue
@@ -255,12 +255,6 @@ def _replace_values(table: Any, values: Sequence[_SourceValue]) -> Any:
     except InvalidValueError as error:
         causes = [each for each in values if strongest[each.path] is each and each.path in error.keys]
         raise ProfileError(f"{(causes or list(values))[-1].location}: {error}") from error
-
-
-def _strongest_first(values: Sequence[_SourceValue]) -> list[_SourceValue]:
-    """Reverse the order of the sources, and keep the order of the values in each."""
-    sources = list(dict.fromkeys(id(each.source) for each in values))
-    return sorted(values, key=lambda each: -sources.index(id(each.source)))
 
 
 def _check_known(source: SettingsSource, name: str, kind: type, root: type, path: KeyPath = ()) -> None:

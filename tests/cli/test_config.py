@@ -10,7 +10,7 @@ import pytest
 
 from specchat.chat.events import Notice
 from specchat.cli.main import run
-from specchat.cli.options import PROFILE_OPTIONS, read_profile_layers
+from specchat.cli.options import KEY_BY_FLAG, parameter_name, read_profile_layers
 from specchat.cli.session_options import session_request
 from specchat.host.spawn import project_trust
 from specchat.profile import DRAFTERS, Profile, load_profile
@@ -21,7 +21,7 @@ from tests.processes import modules_after
 from tests.scripted_session import ScriptedSession, scripted_answer
 from tests.tiny import speaking
 
-QUIET = dict.fromkeys([*(option.parameter_name for option in PROFILE_OPTIONS), "exact"])
+QUIET = dict.fromkeys([*(parameter_name(flag) for flag in KEY_BY_FLAG), "exact"])
 
 
 @pytest.fixture(autouse=True)
