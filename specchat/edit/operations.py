@@ -60,7 +60,7 @@ class Rename:
     scope: str = ""
 
     def __str__(self) -> str:
-        return f"rename {self.old} to {self.new}"
+        return f"rename {self.old} to {self.new}{_within(self.scope)}"
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,9 @@ class Remove:
     called: str = ""
 
     def __str__(self) -> str:
-        return f"remove the {self.called} {self.what}" if self.called else f"remove the {self.what}"
+        if self.what is Removable.UNUSED_IMPORTS and self.scope:
+            return f"remove the unused import {self.scope}"
+        return f"remove the {f'{self.called} ' if self.called else ''}{self.what}{_within(self.scope)}"
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ class RemoveDefinition:
     scope: str = ""
 
     def __str__(self) -> str:
-        return f"remove the {self.kind} {self.name}"
+        return f"remove the {self.kind} {self.name}{_within(self.scope)}"
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,8 @@ class SetValue:
     old_value: str = ""
 
     def __str__(self) -> str:
-        return f"set {self.name} to {self.value}"
+        old = f" from {self.old_value}" if self.old_value else ""
+        return f"change {self.name}{_within(self.scope)}{old} to {self.value}"
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,11 @@ class AddParameter:
     annotation: str = ""
 
     def __str__(self) -> str:
-        return f"add a parameter {self.name} to {self.function}"
+        return f"add a parameter {self.name} = {self.default} to {self.function}"
+
+
+def _within(scope: str) -> str:
+    return f" in {scope}" if scope else ""
 
 
 Operation = Rename | Remove | RemoveDefinition | SortImports | SetValue | AddParameter

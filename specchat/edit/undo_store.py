@@ -51,10 +51,6 @@ class StoredEdit:
     undoes: int = 0
     is_pending: bool = False  # its files are being written, or its process was killed while it wrote them
 
-    def is_within(self, folder: Path) -> bool:
-        """Whether it touched nothing outside of a folder."""
-        return all(Path(file.path).is_relative_to(folder) for file in self.files)
-
 
 class UndoStore:
     def __init__(self, folder: Path) -> None:
@@ -253,14 +249,13 @@ def find_edit(store: UndoStore, selector: str, project: Path | None = None) -> S
             for edit in candidates
             if (files := tuple(file for file in edit.files if file.path == path))
         ]
-    within = candidates if selector or not project else [edit for edit in candidates if edit.is_within(project)]
-    if within:
-        return within[0]
-    if candidates:
-        last = candidates[0]
-        elsewhere = f"edit {last.number} changed {last.files[0].path}; its number or --all undoes it"
-        raise UsageError(f"no edit in {project} is left to undo; {elsewhere}")
-    raise UsageError(f"no edit{f' of {selector}' if selector else ''} is left to undo")
+    if not candidates:
+        raise UsageError(f"no edit{f' of {selector}' if selector else ''} is left to undo")
+    for edit in candidates:
+        if selector or not project or all(Path(file.path).is_relative_to(project) for file in edit.files):
+            return edit
+    last = f"edit {candidates[0].number} changed {candidates[0].files[0].path}; its number or --all undoes it"
+    raise UsageError(f"no edit in {project} is left to undo; {last}")
 
 
 def undo_replacements(store: UndoStore, edit: StoredEdit, *, is_forced: bool) -> list[Replacement]:

@@ -259,6 +259,10 @@ BLOCKS_CONTRACT = (
     "You change files. Answer with search/replace blocks only, one for each change: a line <<<<<<< SEARCH, lines "
     "copied from the file, a line =======, the lines in their place, a line >>>>>>> REPLACE."
 )
+OPERATION_CONTRACT = (
+    "You are given an instruction, in any language, and a list. Answer with the line of the list that does all that "
+    'the instruction asks for and nothing else. If there is no such line, answer with "none of these".'
+)
 EDIT_CONTRACT = "You rewrite files. Answer with the complete changed file in one fenced code block, and nothing else."
 
 
@@ -272,6 +276,10 @@ class Prompt:
         BLOCKS_CONTRACT,
         "The system prompt where an edit is asked for as search/replace blocks, which is the case when the whole file "
         'does not work; "" for none.',
+    )
+    edit_operation_system: str = key(
+        OPERATION_CONTRACT,
+        'The system prompt where the model chooses the operation that an instruction is, from a list; "" for none.',
     )
     edit_answer: str = key(
         PREFILLED_ANSWER,
@@ -480,7 +488,12 @@ class Profile:
 
     def system_prompt(self, task: str) -> str:
         """The system prompt of a request: the tasks of edits have their own."""
-        by_task = {"edit": self.prompt.edit_system, "edit-blocks": self.prompt.edit_blocks_system}
+        prompt = self.prompt
+        by_task = {
+            "edit": prompt.edit_system,
+            "edit-blocks": prompt.edit_blocks_system,
+            "edit-operation": prompt.edit_operation_system,
+        }
         return by_task.get(task, self.prompt.system)
 
     def drafter_order(self, kind: str) -> tuple[str, ...]:
