@@ -5,10 +5,12 @@ Every front end makes a `Question` of what its user typed; the verb (`ask.py`) r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 from specchat.chat.request import AnswerFormat, Attachment, Request
-from specchat.context.at_names import THIS_FOLDER, FileAccess, check_name, find_mentions
+from specchat.context.at_names import THIS_FOLDER, FileAccess, Loader, check_name, find_mentions
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,11 @@ class Question:
 
     def mentions(self, access: FileAccess) -> list[str]:
         return find_mentions(self.text, access) if self.has_mentions else []
+
+
+def reading_once(loader: Callable[[str], Loader | None]) -> FileAccess:
+    """Access to the files of this folder, of which each is read once, and to what has a loader."""
+    return FileAccess(read=cache(THIS_FOLDER.read), loader=loader)
 
 
 @dataclass(frozen=True)

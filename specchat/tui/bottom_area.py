@@ -108,7 +108,7 @@ class BottomArea(Vertical):
             self.prompt.insert_completion(item.text, item.replaced_length)
         if is_enter and (is_typed or item.is_final):
             self._close_completions()
-            self.prompt.call_later(self.prompt.action_send)  # a message posted inside this handler would not propagate
+            self.prompt.call_later(self.prompt.send_text)  # a message posted inside this handler would not propagate
 
     def _close_completions(self) -> None:
         self._completion_list.show_items(())

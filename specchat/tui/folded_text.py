@@ -24,9 +24,9 @@ class FoldedText(Vertical):
             assert isinstance(self.parent, FoldedText)
             self.parent.toggle()
 
-    def __init__(self, glyphs: Glyphs, title: str, text: str = "") -> None:
+    def __init__(self, glyphs: Glyphs, title: str) -> None:
         super().__init__()
-        self.glyphs, self.title, self.text = glyphs, title, text
+        self.glyphs, self.title, self.text = glyphs, title, ""
         self.is_unfolded = False
         self._heading = self.Heading(self.line, markup=False)
 

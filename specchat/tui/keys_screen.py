@@ -4,7 +4,6 @@ Knows no conversation. Any other key closes the page and goes to the prompt.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar
 
 from textual import events
 from textual.app import ComposeResult
@@ -91,10 +90,6 @@ def key_text(key: str) -> str:
 class KeysScreen(ModalScreen[str]):
     """Returns the character of the key that closed it; "" for Escape and F1."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "close", "back", priority=True),
-    ]
-
     def __init__(self, lines: Sequence[str], help_key: str, glyphs: Glyphs) -> None:
         super().__init__()
         self._lines, self._help_key, self._glyphs = lines, help_key, glyphs
@@ -109,12 +104,9 @@ class KeysScreen(ModalScreen[str]):
         self.set_class(self._glyphs.is_ascii, "-ascii")
 
     def on_key(self, event: events.Key) -> None:
-        if event.key in self._help_key.split(","):
+        if event.key in ("escape", *self._help_key.split(",")):
             event.stop()
             self.dismiss("")
         elif event.is_printable and event.character:
             event.stop()
             self.dismiss(event.character)
-
-    def action_close(self) -> None:
-        self.dismiss("")

@@ -10,10 +10,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 from textual import events
-from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import TextArea
 
@@ -26,11 +24,6 @@ MAX_QUESTIONS = 1000
 
 
 class PromptBox(TextArea):
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "send", "send", show=False),
-        Binding("ctrl+j", "new_line", "new line", show=False),
-    ]
-
     @dataclass
     class Sent(Message):
         """A request or a command to submit."""
@@ -107,16 +100,13 @@ class PromptBox(TextArea):
         event.prevent_default()
         self.insert_pasted(event.text)
 
-    def action_send(self) -> None:
+    def send_text(self) -> None:
         """Send a text that is not empty; a backslash before the cursor starts a new line instead."""
         row, column = self.cursor_location
         if self.text_before_cursor.endswith("\\"):
             self.replace("\n", (row, column - 1), (row, column))
         elif text := self.expanded_text.strip():
             self.post_message(self.Sent(text))
-
-    def action_new_line(self) -> None:
-        self.insert("\n")
 
     def _handle_completion_key(self, key: str) -> bool:
         action = COMPLETION_KEYS.get(key) if self.is_completing else None
@@ -126,9 +116,9 @@ class PromptBox(TextArea):
 
     def _handle_prompt_key(self, key: str) -> bool:
         if key in NEWLINE_KEYS:
-            self.action_new_line()
+            self.insert("\n")
         elif key == "enter":
-            self.action_send()
+            self.send_text()
         elif key == "up" and self.cursor_location[0] == 0 and not self._is_below_first_row():
             return self._browse_questions(-1)
         elif key == "down" and self.cursor_at_last_line:

@@ -10,6 +10,7 @@ import pytest
 
 from specchat.app.command_registry import ChatState, line_mode_commands, run_line
 from specchat.chat.events import TextDelta
+from specchat.context.at_names import FileAccess
 from specchat.errors import UsageError
 from specchat.host.client import Conversation
 from specchat.repl.answer_printer import AnswerPrinter
@@ -87,6 +88,13 @@ def test_files_go_with_the_next_question_only(chat, tmp_path):
 
     assert ["old", "older"] == [file.text for file in first.files]
     assert () == second.files
+
+
+def test_a_file_is_looked_for_where_the_front_end_looks(chat, tmp_path):
+    (tmp_path / "kept.txt").write_text("kept", encoding="utf-8")
+    chat.access = FileAccess(tmp_path)
+
+    assert "kept.txt is attached to the next request" == do(chat, "/file kept.txt")
 
 
 def test_sessions_are_listed_searched_opened_forked_and_deleted(chat):
