@@ -12,7 +12,6 @@ import signal
 import subprocess
 import threading
 import time
-from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -36,24 +35,20 @@ class HeadAndTail:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._head = bytearray()
-        self._tail: deque[bytes] = deque()
-        self._tail_bytes = 0
+        self._head, self._tail = bytearray(), bytearray()
         self.size = 0
 
     def add(self, piece: bytes) -> None:
         self.size += len(piece)
         room = self._max_bytes - len(self._head)
         self._head += piece[:room]
-        if rest := piece[max(0, room) :]:
-            self._tail.append(rest)
-            self._tail_bytes += len(rest)
-            while self._tail_bytes - len(self._tail[0]) >= self._max_bytes:
-                self._tail_bytes -= len(self._tail.popleft())
+        self._tail += piece[room:]
+        if len(self._tail) > 2 * self._max_bytes:  # seldom, as it moves what stays
+            del self._tail[: -self._max_bytes]
 
     def text(self) -> str:
         """What is held as text; data that is not text is counted and not shown."""
-        head, tail = bytes(self._head), b"".join(self._tail)[-self._max_bytes :]
+        head, tail = bytes(self._head), bytes(self._tail[-self._max_bytes :])
         if b"\0" in head or b"\0" in tail:
             return BINARY_NOTE.format(size=self.size)
         left_out = self.size - len(head) - len(tail)
@@ -65,10 +60,12 @@ class HeadAndTail:
 
 @dataclass(frozen=True)
 class CommandRun:
-    """What to run, and where."""
+    """What to run and where, how long it may take, and how much of each end of its output is kept."""
 
     words: tuple[str, ...]
     folder: Path
+    limit_seconds: float
+    max_bytes: int
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
@@ -80,14 +77,8 @@ class FinishedRun:
     exit_code: int | None
     ending: str
 
-    @property
-    def is_cut_short(self) -> bool:
-        return self.exit_code is None
 
-
-def run_bounded(
-    command: CommandRun, cancelled: threading.Event, limit_seconds: float, held: HeadAndTail
-) -> FinishedRun:
+def run_bounded(command: CommandRun, cancelled: threading.Event) -> FinishedRun:
     """Run it to its end, to its limit, or until it is cancelled. InputError when it cannot be started."""
     mark, outer_marks = token_hex(16), os.environ.get(MARK, "")
     environment = {**os.environ, **QUIET, **command.environment, MARK: outer_marks + mark}
@@ -98,11 +89,12 @@ def run_bounded(
         )  # fmt: skip
     except (OSError, ValueError) as error:
         raise InputError(f"{command.words[0]}: cannot be run: {error}") from None
+    held = HeadAndTail(command.max_bytes)
     reader = threading.Thread(target=_read_all, args=(process, held), name="command-output", daemon=True)
     reader.start()
     started = time.monotonic()
     try:
-        ending = _wait(process, cancelled, started + limit_seconds)
+        ending = _wait(process, cancelled, started + command.limit_seconds)
     finally:
         _end_group(process)
         _end_marked(mark)

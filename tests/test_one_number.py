@@ -9,9 +9,6 @@ from specchat.acceptance_counts import Acceptance
 from specchat.chat.answer_account import describe_drafters
 from specchat.chat.events import TARGET, CommittedToken, Finished, Routed, StepDone, Totals
 from specchat.chat.turn_summary import explanation, speculation_to_json, summary_line
-from specchat.engine.decode import Step
-from specchat.engine.stats import StepCounts
-from specchat.engine.tree import DraftTree
 from specchat.host.answer_sums import AnswerTotals
 from specchat.host.protocol import event_to_json, totals_from_json
 from specchat.tui.live_stats import LiveStats
@@ -32,8 +29,8 @@ TOTALS = {
 def siblings(accepted: int) -> StepDone:
     """Two branches of three draft tokens: of 6 nodes, at most 3 can be accepted."""
     branch = (11, 12, 13)
-    committed = [*(CommittedToken(token, b"x", "eagle3") for token in branch[:accepted]), (99, b"y", TARGET)]
-    tokens = tuple(each if isinstance(each, CommittedToken) else CommittedToken(*each) for each in committed)
+    kept = (CommittedToken(token, b"x", "eagle3") for token in branch[:accepted])
+    tokens = *kept, CommittedToken(99, b"y", TARGET)
     return StepDone((*branch, 21, 22, 23), (0, 1, 2, 0, 4, 5), tokens, 0.0, 0.1, (b"x",) * 6, ("eagle3",) * 6)
 
 
@@ -47,16 +44,8 @@ def of_steps() -> Totals:
         completion_tokens=sum(step.tokens for step in STEPS), steps=len(STEPS), draft_tokens=18,
         acceptance=sum((step.acceptance for step in STEPS), Acceptance()), accepted_by_drafter={"eagle3": 4},
         steps_by_drafter={"eagle3": 3}, verify_seconds=0.4, seconds=0.5,
-        drafter_report=describe_drafters(map(counts_of, STEPS)),
+        drafter_report=describe_drafters(STEPS),
     )  # fmt: skip
-
-
-def counts_of(step: StepDone) -> StepCounts:
-    tree = DraftTree(1)
-    for branch in ([11, 12, 13], [21, 22, 23]) if step.draft_tokens else ():
-        tree.add_chain(branch, source="eagle3")
-    path, tokens = list(range(step.tokens)), [token.token_id for token in step.committed_tokens]
-    return StepCounts.of_step(Step(tree, path, tokens, step.draft_seconds, step.verify_seconds))
 
 
 def bar(totals: Totals, steps: tuple[StepDone, ...] = (StepDone((), (), (), 0.0, 0.1),)) -> str:

@@ -328,7 +328,7 @@ FILE_COMMANDS: Mapping[str, CommandInfo] = {
             "rewrite files, reviewed hunk by hunk; -l, --check, --together and --plan as for specchat edit",
         ),
         CommandInfo("apply", "[N] [PATH]", "write a code block of the last answer to its file"),
-        CommandInfo("undo", "[N|FILE]", "undo the last edit of files, or another one"),
+        CommandInfo("undo", "[N|FILE|--all]", "undo the last edit in this project, or another one"),
     )
 }
 

@@ -41,6 +41,7 @@ from specchat.app.edit_task import (
     run_edit,
 )
 from specchat.app.edited_files import EditedFile
+from specchat.app.model_ability import ModelAbility
 from specchat.chat.events import Event, Notice
 from specchat.edit.check_commands import run_checks, verify_command
 from specchat.edit.contract import find_warnings
@@ -183,9 +184,11 @@ def _make_jobs(
     if order.is_together and not renamings:
         return multi_file_jobs(sources, order.instruction, session.window_tokens)
     planned: Sequence[Refactoring | None] = renamings or [None] * len(sources)
+    ability = session.ability if is_asked else ModelAbility()
+    jobs = [EditJob(each, order.instruction, session.window_tokens, order.region, ability=ability) for each in sources]
     return [
-        replace(file.job(EditJob(source, order.instruction, session.window_tokens, order.region)), refactoring=renaming)
-        for file, source, renaming in zip(order.files, sources, planned, strict=True)
+        replace(file.job(job), refactoring=renaming)
+        for file, job, renaming in zip(order.files, jobs, planned, strict=True)
     ]
 
 

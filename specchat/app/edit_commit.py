@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from specchat.edit.atomic_write import Replacement
-from specchat.errors import SpecchatError, UsageError
+from specchat.errors import SpecchatError, UsageError, last_output_line
 from specchat.git_command import folder_programs, run_git
 
 MAX_SUBJECT_CHARS = 72
@@ -101,12 +101,11 @@ def _tracked_file(path: Path, shown: Path) -> TrackedFile:
     try:
         root = Path(_git(path.parent, "rev-parse", "--show-toplevel")).resolve()
     except SpecchatError as error:
-        raise UsageError(f"{shown}: not in a git repository that can be used ({error}); {LEAVE_OUT}") from None
+        raise UsageError(f"{shown}: {error}; {LEAVE_OUT}") from None
     if not path.is_relative_to(root):
         raise UsageError(f"{shown}: the git repository around it has its files in {root}; {LEAVE_OUT}")
     name = path.relative_to(root).as_posix()
-    has_commit = run_git(root, "rev-parse", "--verify", "--quiet", "HEAD").returncode == 0
-    committed = _git(root, "ls-tree", "-z", "HEAD", "--", name).split() if has_commit else []
+    committed = os.fsdecode(run_git(root, "ls-tree", "-z", "HEAD", "--", name).stdout).split()  # none without a commit
     staged = _git(root, "ls-files", "-z", "--stage", "--", name).partition("\t")[0].split()
     if not committed or len(staged) != 3 or staged[2] != "0":
         raise UsageError(f"{shown}: is new to git, or in a merge; commit it first, or {LEAVE_OUT}")
@@ -160,12 +159,11 @@ def _git(
     try:
         ran = run_git(folder, *arguments, content=content, index=index, runs_hooks=runs_hooks)
     except FileNotFoundError:
-        raise UsageError(f"git is not installed; {LEAVE_OUT}") from None
+        raise UsageError("git is not installed") from None
     except OSError as error:
-        raise UsageError(f"{error}; {LEAVE_OUT}") from None
+        raise UsageError(str(error)) from None
     except subprocess.TimeoutExpired as error:
         raise SpecchatError(f"{prefix}git {arguments[0]} took more than {error.timeout:.0f} s") from None
     if ran.returncode:
-        message = os.fsdecode(ran.stderr or ran.stdout).strip() or "no message from git"
-        raise SpecchatError(f"{prefix}{message.splitlines()[-1]}")
+        raise SpecchatError(prefix + last_output_line(os.fsdecode(ran.stderr or ran.stdout), "no message from git"))
     return os.fsdecode(ran.stdout).strip()

@@ -12,7 +12,7 @@ from functools import partial
 from threading import Event as Flag
 from typing import Protocol
 
-from specchat.chat.answer_account import AnswerAccount
+from specchat.chat.answer_account import AnswerAccount, step_done
 from specchat.chat.answer_grammar import format_grammar, thinking_of, thought_and_call_grammar, with_answer_tool
 from specchat.chat.answer_parts import AnswerParts
 from specchat.chat.context_fit import ContextFit
@@ -21,12 +21,9 @@ from specchat.chat.edit_contract import as_answer_text, file_to_rewrite, with_ed
 from specchat.chat.events import (
     NO_OUTPUT_YET,
     REPETITION,
-    TARGET,
     TOOL_CALLS,
-    CommittedToken,
     Event,
     Finished,
-    LikelyToken,
     Notice,
     PrefillProgress,
     Routed,
@@ -34,7 +31,7 @@ from specchat.chat.events import (
     TextDelta,
     Totals,
 )
-from specchat.chat.plain_baseline import UNKNOWN_ESTIMATE, PlainEstimate
+from specchat.chat.plain_baseline import UNKNOWN_ESTIMATE
 from specchat.chat.prompt import NextPrompt
 from specchat.chat.repetition import EXPLANATION, Repetition, RepetitionDetector
 from specchat.chat.request import Request
@@ -42,7 +39,7 @@ from specchat.chat.router import Route, choose_route
 from specchat.chat.transcript import Question, TextOwner, Turn
 from specchat.chooser.acceptance import PLAIN
 from specchat.engine.cache_sizes import bucket_of
-from specchat.engine.decode import GenerationConfig, Step, common_prefix_length
+from specchat.engine.decode import GenerationConfig, common_prefix_length
 from specchat.engine.drafter import AnswerTask
 from specchat.engine.sampling import Sampler
 from specchat.text.answer_stream import AnswerStream, StreamedParts
@@ -197,11 +194,12 @@ class RunningAnswer:
             decided = stream.push(kept[: max(len(kept) - detector.undecided_tokens, 0)])
             undecided = stream.push(kept[decided.token_count :])
             count, is_stopped = decided.token_count + undecided.token_count, undecided.is_stopped
-            self.account.add_step(step, count)
             plain = self._drafted.plain_baseline.add_step(len(step.tree), count, step.verify_seconds)
+            done = step_done(step, count, self.models.tokenizer.token_bytes, plain)
+            self.account.add_step(done)
             yield from self._emit(decided, is_decided=decided.token_count > 0)
             yield from self._emit(undecided, is_decided=is_stopped)
-            yield _step_done(step, count, self.models.tokenizer, plain)
+            yield done
             if is_stopped:
                 generation.truncate(len(generation.tokens) - len(step.committed_tokens) + count)
                 break
@@ -362,26 +360,4 @@ def sampler_of(request: Request, models: LoadedModels) -> Sampler:
         seed=secrets.randbits(SEED_BITS) if sampling.seed is None else sampling.seed,
         vocab_size=min(models.tokenizer.vocab_size, models.target.vocab_size),
         uses_rejection_sampling=speculation.acceptance_test == "rejection_sampling" and not speculation.exact,
-    )  # fmt: skip
-
-
-def _step_done(step: Step, token_count: int, tokenizer: Tokenizer, plain: PlainEstimate) -> StepDone:
-    sources = [*step.accepted_sources, TARGET]
-    committed = tuple(
-        CommittedToken(token, tokenizer.token_bytes(token), source)
-        for token, source in zip(step.committed_tokens[:token_count], sources[:token_count], strict=True)
-    )
-    if step.probabilities:
-        committed = tuple(
-            replace(
-                token, probability=known.committed,
-                likeliest=tuple(LikelyToken(tokenizer.token_bytes(id), share) for id, share in known.likeliest),
-            )
-            for token, known in zip(committed, step.probabilities[:token_count], strict=True)
-        )  # fmt: skip
-    draft_tokens = tuple(step.tree.tokens[1:])
-    return StepDone(
-        draft_tokens, tuple(step.tree.parents[1:]), committed, step.draft_seconds, step.verify_seconds,
-        draft_token_bytes=tuple(map(tokenizer.token_bytes, draft_tokens)), draft_sources=tuple(step.tree.sources[1:]),
-        plain_seconds=plain.seconds, plain_error=plain.error,
     )  # fmt: skip

@@ -19,7 +19,7 @@ from click.shell_completion import CompletionItem
 from specchat.cli.completion import complete_models, complete_profiles
 from specchat.cli.project_trust import trusted_project
 from specchat.plugins.own_plugins import missing_variant
-from specchat.profile import DRAFTER_NAMES, DRAFTERS, Profile, all_drafters
+from specchat.profile import DEFAULT_PROFILE, DRAFTER_NAMES, DRAFTERS, EDIT_PROFILE, Profile, all_drafters
 from specchat.profile.environment_keys import environment_source
 from specchat.profile.keys import options_source
 from specchat.profile.profile_files import read_profile_chain
@@ -75,8 +75,11 @@ class EngineOption(click.Option):
         return None
 
 
-def profile_options(command: CommandFunction) -> CommandFunction:
-    """Add `--profile` and the options that override it; the command passes them to `resolve_profile`."""
+def profile_options(command: CommandFunction, profile: str = DEFAULT_PROFILE) -> CommandFunction:
+    """Add `--profile` and the options that override it; the command passes them to `resolve_profile`.
+
+    `profile` is the one that counts without an option.
+    """
     exact = click.option(
         "--exact",
         cls=EngineOption,
@@ -100,7 +103,7 @@ def profile_options(command: CommandFunction) -> CommandFunction:
         "A profile's name or file. `specchat help engine` lists --target, --temperature and the other options."
     )
     return click.option(
-        "--profile", "-P", default="chat", show_default=True, help=profile_help, shell_complete=complete_profiles
+        "--profile", "-P", default=profile, show_default=True, help=profile_help, shell_complete=complete_profiles
     )(command)
 
 
@@ -121,6 +124,11 @@ def _key_option(flag: str, key: str) -> Callable[[CommandFunction], CommandFunct
         flag, cls=EngineOption, type=choices or (str if is_multiple else value_type), help=info.description + more,
         multiple=is_multiple, shell_complete=complete_models if key in (*MODEL_KEYS, HEADS_KEY) else None,
     )  # fmt: skip
+
+
+def edit_profile_options(command: CommandFunction) -> CommandFunction:
+    """The same for a command that edits."""
+    return profile_options(command, EDIT_PROFILE)
 
 
 def engine_options() -> list[EngineOption]:

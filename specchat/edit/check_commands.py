@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event as Flag
 
-from specchat.bounded_command import SHELL, CommandRun, HeadAndTail, run_bounded
+from specchat.bounded_command import SHELL, CommandRun, run_bounded
 from specchat.context.file_listing import find_repository, git_files
 from specchat.errors import BrokenEditError, CancelledError, UsageError
 
@@ -86,7 +86,7 @@ def _is_file_or_link(path: Path) -> bool:
 
 def _run_check(command: str, copy_root: Path, file: Path, cancelled: Flag) -> None:
     words = (*SHELL, PLACEHOLDER.sub(lambda _match: _quoted(str(file)), command))
-    ran = run_bounded(CommandRun(words, copy_root), cancelled, CHECK_TIMEOUT_SECONDS, HeadAndTail(MAX_DIAGNOSTIC_CHARS))
+    ran = run_bounded(CommandRun(words, copy_root, CHECK_TIMEOUT_SECONDS, MAX_DIAGNOSTIC_CHARS), cancelled)
     output = ran.output.strip()[-MAX_DIAGNOSTIC_CHARS:] or "no output"
     last = output.splitlines()[-1]
     if cancelled.is_set():

@@ -92,12 +92,14 @@ class EditPlan:
     """One way to make an edit. Without regions it is about the whole text.
 
     `is_in_blocks`: the model is asked for search/replace blocks instead of the new text. `refactoring` describes what
-    the syntax tree does instead of the model. `is_answer`: the instruction is a question, and the text stays.
+    the syntax tree does instead of the model; `is_named`: the model names it. `is_answer`: the instruction is a
+    question, and the text stays.
     """
 
     regions: tuple[Region, ...] = ()
     is_in_blocks: bool = False
     refactoring: str = ""
+    is_named: bool = False
     is_answer: bool = False
 
     @property
@@ -110,7 +112,8 @@ class EditPlan:
     def description(self) -> str:
         """What is done: "the whole text", "lines 3-9 (total)", "search/replace blocks", or the refactoring."""
         if self.refactoring:
-            return f"{self.refactoring} (by the syntax tree, without a model)"
+            how = "the model names it" if self.is_named else "without a model"
+            return f"{self.refactoring} (by the syntax tree, {how})"
         if self.is_answer:
             return "an answer to the question, and no new text"
         lines = [f"{each.first}-{each.last}{f' ({each.name})' if each.name else ''}" for each in self.regions]

@@ -24,10 +24,11 @@ from specchat.errors import ProfileError
 from specchat.profile.keys import Profile, options_source
 from specchat.profile.model_advice import model_sources
 from specchat.profile.profile_files import DEFAULT_PROFILE, EDIT_PROFILE, read_profile_chain
-from specchat.profile.validation import SettingsSource, merge_sources, with_locations
+from specchat.profile.validation import SettingsSource, merge_sources
 
 EMPTY: Mapping[str, Any] = {}
 KEYS_OF_ENGINE = ("models.", "speculation.")
+REMOVED_RULE_KEYS = {"location", "variants", "budget"}  # in conversations that were stored before
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def settings_of(name: str, chain: Sequence[SettingsSource], sources: Sequence[Se
 
 def flat_values(sources: Iterable[SettingsSource]) -> dict[str, Any]:
     """What these sources set, the weakest first. Not the MCP servers, which belong to a front end."""
-    tables = (with_locations(source, Profile) for source in sources)
+    tables = (source.tables for source in sources)
     return reduce(_merge_tables, ({name: each[name] for name in each if name != "mcp"} for each in tables), {})
 
 
@@ -138,4 +139,11 @@ def _table(stored: Mapping[str, Any], name: str) -> dict[str, Any]:
     value = stored.get(name) or {}
     if not isinstance(value, dict):
         raise ProfileError(f"the settings of a conversation: {name} must be an object, not {value!r}")
-    return cast("dict[str, Any]", value)
+    table = cast("dict[str, Any]", value)
+    rules = [_known_keys(rule) if isinstance(rule, dict) else rule for rule in table.get("routes", ())]
+    return {**table, "routes": rules} if rules else table
+
+
+def _known_keys(rule: Mapping[str, Any]) -> dict[str, Any]:
+    """A rule without the keys that rules do not have any more."""
+    return {name: value for name, value in rule.items() if name not in REMOVED_RULE_KEYS}

@@ -3,6 +3,7 @@
 Each is held to the contract of edits (`edit/contract.py`) when it runs, as an answer of a model is.
 
 find_refactoring.py                  instruction, texts -> refactorings, a refusal, or none: that is for a model
+operation_choices.py                 the operations that an instruction in any language may be, for a model to choose
 splices.py                           changes by position; all else stays byte for byte
 python_text.py                       Python files as jedi sees them: what each place of a name refers to
 python_rename.py                     renaming in Python, in one or several files
@@ -14,7 +15,11 @@ removals.py                          prints, logging calls, comments, docstrings
 values.py                            constants, defaults, new parameters
 """
 
-from specchat.refactoring.find_refactoring import Refactoring, find_missing_name, plan_refactorings
+from specchat.refactoring.find_refactoring import Refactoring, find_missing_name, make_refactoring, plan_refactorings
+from specchat.refactoring.operation_choices import code_in, possible_operations
 from specchat.refactoring.splices import RefusedError
 
-__all__ = ["Refactoring", "RefusedError", "find_missing_name", "plan_refactorings"]
+__all__ = [
+    "Refactoring", "RefusedError", "code_in", "find_missing_name", "make_refactoring", "plan_refactorings",
+    "possible_operations",
+]  # fmt: skip

@@ -21,6 +21,12 @@ READ_NODES = frozenset({
     "simple_expansion", "special_variable_name", "string", "subshell", "variable_assignment", "variable_name",
     "while_statement",
 })  # fmt: skip
+CONTINUATION = "\\\n"
+# They are no programs, so the grammar has misread where one stands as a name
+RESERVED = (
+    "!", "{", "}", "case", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select", "then",
+    "until", "while",
+)  # fmt: skip
 UNREAD_SIGNS = ("&>", "&>>", "|&")  # of bash only; other shells see two signs in each
 EVALUATED = re.compile(r"\$[({]|`")  # what some programs of the shell evaluate once more
 EXPANDED = re.compile(r"[*?\[]|\{[^{}]*(,|\.\.)[^{}]*\}")
@@ -32,14 +38,16 @@ def shell_commands(line: str) -> list[tuple[str, ...]] | None:
 
     `cd x && X=1 gi"t" push > log` has ("cd", "x") and ("git", "push").
     """
-    root = syntax_tree(line.replace("\\\n", ""), "bash")
+    if CONTINUATION in line and "#" in line:  # a comment is not continued
+        return None
+    root = syntax_tree(line.replace(CONTINUATION, ""), "bash")
     if root is None or root.has_error:
         return None
     nodes = list(_nodes(root))
     if not all(_is_read(node) for node in nodes):
         return None
-    commands = (tuple(map(_word, _words(node))) for node in nodes if node.type == "command")
-    return [words for words in commands if words]
+    commands = [tuple(map(_word, _words(node))) for node in nodes if node.type == "command" and _words(node)]
+    return None if any(words[0] in RESERVED for words in commands) else commands
 
 
 def _nodes(root: Node) -> Iterator[Node]:

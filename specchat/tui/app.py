@@ -24,7 +24,7 @@ from specchat.tui.background_requests import BackgroundRequests
 from specchat.tui.chat_screen import ChatScreen
 from specchat.tui.conversation_layout import ConversationLayout
 from specchat.tui.inspector import Inspector
-from specchat.tui.keys_screen import KEY_GROUPS, KeysScreen, key_lines
+from specchat.tui.keys_screen import KeysScreen, key_lines
 from specchat.tui.preferences import DEFAULT_PREFERENCES, Preferences, unknown_theme
 from specchat.tui.screen_commands import PICKER_ACTIONS, all_commands
 from specchat.tui.session_list import SessionsScreen
@@ -124,7 +124,7 @@ class SpecchatApp(App[None]):
     def action_show_keys(self) -> None:
         bindings = dict.fromkeys(binding for scope in binding_scopes()[:2] for binding in scope)
         keys = self._preferences.keys
-        page = KeysScreen(key_lines(KEY_GROUPS, bindings, keys), keys.get("help", "f1"), self.chat_screen.glyphs)
+        page = KeysScreen(key_lines(bindings, keys), keys.get("help", "f1"), self.chat_screen.glyphs)
         self.push_screen(page, lambda typed: self.chat_screen.type(typed or ""))
 
     async def action_set_theme(self, name: str) -> None:

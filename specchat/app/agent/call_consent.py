@@ -53,23 +53,23 @@ class Rule:
 
     def denies(self, tool: AgentTool, arguments: Mapping[str, Any]) -> bool | None:
         """Whether it is about this call; None where that is not certain."""
-        if self.tool == tool.tool.name and self.pattern and tool.effect is Effect.EXECUTE:
-            return command_rules.is_denied(subject_of(tool, arguments), self.pattern)
-        return self._matches(tool, arguments)
+        return self._is_about(tool, arguments, command_rules.is_denied)
 
     def allows(self, tool: AgentTool, arguments: Mapping[str, Any]) -> bool:
         """Whether it is about this call, and a pattern of commands does not cover more than it seems to."""
-        if self.tool == tool.tool.name and self.pattern and tool.effect is Effect.EXECUTE:
-            return command_rules.is_allowed(subject_of(tool, arguments), self.pattern)
-        return self._matches(tool, arguments)
+        return bool(self._is_about(tool, arguments, command_rules.is_allowed))
 
-    def _matches(self, tool: AgentTool, arguments: Mapping[str, Any]) -> bool:
+    def _is_about(
+        self, tool: AgentTool, arguments: Mapping[str, Any], matches_line: Callable[[str, str], bool | None]
+    ) -> bool | None:
         """By name and pattern. For an EXTERNAL tool the whole text is the pattern of its name."""
         if tool.effect is Effect.EXTERNAL:
             text = f"{self.tool}:{self.pattern}" if self.pattern else self.tool
             return fnmatchcase(tool.tool.name, text)
-        is_named = self.tool == tool.tool.name
-        return is_named and (not self.pattern or fnmatchcase(subject_of(tool, arguments), self.pattern))
+        if self.tool != tool.tool.name or not self.pattern:
+            return self.tool == tool.tool.name
+        matches = matches_line if tool.effect is Effect.EXECUTE else fnmatchcase
+        return matches(subject_of(tool, arguments), self.pattern)
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,11 @@ LONG_OPTIONS = (
     "use-askpass", "use-compress-program", "vettool",
 )  # fmt: skip
 SHORT_OPTIONS = {
-    "curl": "Ko", "eslint": "c", "fd": "xX", "git": "cOux", "make": "fC", "man": "PH", "pytest": "pco", "rsync": "e",
+    "curl": "Ko", "eslint": "c", "fd": "xX", "make": "fC", "man": "PH", "pytest": "pco", "rsync": "e",
     "scp": "oFSD", "sftp": "oFSD", "sort": "o", "ssh": "oFSE", "tar": "IF", "wget": "eO",
 }  # fmt: skip
+GIT_OPTIONS = {"clone": "u", "diff": "O", "grep": "O", "ls-remote": "u", "rebase": "x"}  # by its subcommand; before it:
+GIT_GLOBAL_OPTIONS = "c"
 WORD_OPTIONS = re.compile(r"-(exec|ok|fprint|fls|delete|toolexec|vettool|fplugin|wrapper|specs)")  # of find, go and gcc
 GIT_RUNNERS = ("foreach", "run", "filter-branch", "config")  # commands of git, or words of them
 
@@ -71,7 +73,7 @@ def is_allowed(line: str, pattern: str) -> bool:
             return False
         free += [word] if WILDCARDS.search(part) and word != program else []
     is_named = expected[0] == "*" or program == expected[0].removesuffix("*")
-    return is_named and not any(_may_run_programs(program, word) or word[0] in "*?[" for word in filter(None, free))
+    return is_named and not any(_may_run_programs(words, word) or word[0] in "*?[" for word in filter(None, free))
 
 
 def _all_commands(line: str) -> list[tuple[str, ...]]:
@@ -96,7 +98,7 @@ def _started_commands(words: tuple[str, ...]) -> list[tuple[str, ...]]:
     """The commands that may stand in the arguments of this one."""
     program = _program(words)
     if program not in RUNNERS:
-        runs_others = any(_may_run_programs(program, word) for word in words[1:])
+        runs_others = any(_may_run_programs(words, word) for word in words[1:])
         runs_others |= program == "git" and any(word in GIT_RUNNERS for word in words)
         return [UNCERTAIN] if UNKNOWN in words[0] or program in REDEFINING or runs_others else []
     reads_script = program in SHELLS and not any(re.match(r"-\w*c", word) for word in words)
@@ -142,10 +144,13 @@ def _program(words: Sequence[str]) -> str:
     return PurePath(words[0]).name.lower().removesuffix(".exe") or words[0]
 
 
-def _may_run_programs(program: str, word: str) -> bool:
+def _may_run_programs(words: Sequence[str], word: str) -> bool:
     """Whether this is an option by which a program runs another one. Long ones may be shortened."""
-    name, program = word.partition("=")[0], _program([program])
+    name, program = word.partition("=")[0], _program(words)
     if name.startswith("--"):
         return len(name) > 2 and any(each.startswith(name[2:]) for each in LONG_OPTIONS)
+    letters = SHORT_OPTIONS.get(program, "")
+    if program == "git":
+        letters = GIT_GLOBAL_OPTIONS if words[1].startswith("-") else GIT_OPTIONS.get(words[1], "")
     is_bundle = name.startswith("-") or (program == "tar" and name.isalpha())
-    return bool(WORD_OPTIONS.match(name)) or (is_bundle and bool(set(name[1:]) & set(SHORT_OPTIONS.get(program, ""))))
+    return bool(WORD_OPTIONS.match(name)) or (is_bundle and bool(set(name[1:]) & set(letters)))
