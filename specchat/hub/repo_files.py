@@ -23,7 +23,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.hf_api import ModelInfo, RepoSibling
 
 from specchat.errors import ModelError, first_line
-from specchat.hub.needed_files import digest_like, is_digest, needed_files
+from specchat.hub.needed_files import is_digest, needed_files
 from specchat.paths import hub_repo_folder
 
 HTTPError = cast(
@@ -39,9 +39,6 @@ class HubFile:
     name: str
     size_bytes: int
     digest: str
-
-    def digest_of(self, path: Path) -> str:
-        return digest_like(self.digest, path)
 
 
 @dataclass(frozen=True)
