@@ -2,7 +2,8 @@
 
 The instructions, in English, German, Spanish and French, are in `tests/refactoring/instructions.toml`. The scripted
 models need no engine: the perfect one names the operation of the case, the malicious one each other that is offered.
-*written*: the wrong operation passes every check of `specchat edit -y`. *reviewed*: it has to be seen by a person.
+*written*: an operation passes every check of `specchat edit -y`; *reviewed*: it has to be seen by a person; *refused*:
+by the tree.
 
     python -m tools.measure_named_operations [--target starter]
 """
@@ -32,7 +33,7 @@ from specchat_bench.columns import markdown_table
 
 INSTRUCTIONS = Path(__file__).parents[1] / "tests" / "refactoring" / "instructions.toml"
 WINDOW_TOKENS = 8192
-COLUMNS = ("asked", "right", "none", "wrong", "refused", "reviewed", "written")
+COLUMNS = ("answers", "right", "none", "wrong", "refused", "reviewed", "written", "wrong written")
 
 
 @dataclass(frozen=True)
@@ -79,13 +80,12 @@ def malicious(case: NamedCase) -> Iterator[str]:
 
 def tally(case: NamedCase, named: str) -> Iterator[str]:
     """The columns in which an answer counts."""
-    yield "asked"
+    yield "answers"
     if named == NONE:
         yield "right" if not case.operation else "none"
-    elif named == case.operation:
-        yield "right"
-    else:
-        yield from ("wrong", case.fate(case.choices()[named]))
+        return
+    outcome, fate = "right" if named == case.operation else "wrong", case.fate(case.choices()[named])
+    yield from (outcome, fate, f"{outcome} {fate}")
 
 
 def table(rows: Sequence[tuple[str, Counter[str]]]) -> str:

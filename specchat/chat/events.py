@@ -338,6 +338,10 @@ class Finished:
         """The text of the answer, of what has streamed."""
         return text[: len(text) - self.repeated_characters]
 
+    def kept_steps(self, steps: Iterable[Tokens]) -> Iterator[Tokens]:
+        """The steps of the answer, of those that have come."""
+        return of_first_tokens(steps, self.totals.completion_tokens) if self.totals.repeated_tokens else iter(steps)
+
 
 @dataclass(frozen=True)
 class Failed:

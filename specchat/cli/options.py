@@ -107,6 +107,11 @@ def profile_options(command: CommandFunction, profile: str = DEFAULT_PROFILE) ->
     )(command)
 
 
+def edit_profile_options(command: CommandFunction) -> CommandFunction:
+    """The same for a command that edits."""
+    return profile_options(command, EDIT_PROFILE)
+
+
 def _key_option(flag: str, key: str) -> Callable[[CommandFunction], CommandFunction]:
     """An option that overrides a key of the profile; type, choices and help are those of the key.
 
@@ -124,11 +129,6 @@ def _key_option(flag: str, key: str) -> Callable[[CommandFunction], CommandFunct
         flag, cls=EngineOption, type=choices or (str if is_multiple else value_type), help=info.description + more,
         multiple=is_multiple, shell_complete=complete_models if key in (*MODEL_KEYS, HEADS_KEY) else None,
     )  # fmt: skip
-
-
-def edit_profile_options(command: CommandFunction) -> CommandFunction:
-    """The same for a command that edits."""
-    return profile_options(command, EDIT_PROFILE)
 
 
 def engine_options() -> list[EngineOption]:

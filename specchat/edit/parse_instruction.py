@@ -266,7 +266,7 @@ PATTERNS: Mapping[Parse, tuple[str, ...]] = {
         rf"(?:change|set|update) {TARGET}'s (?:{DEFAULT}|value) to (?P<value>{VALUE})",
         rf"(?:set|make) {TARGET}(?: ?= ?| to be | be | )(?P<value>{VALUE})",
         rf"{_quoted('old')} ?= ?(?P<value>{VALUE})",
-        rf"{TARGET} (?:should|must|has to) be (?:set to )?(?P<value>{VALUE})",
+        rf"{_quoted('old')} (?:should|must|has to) be (?:set to )?(?P<value>{VALUE})",
         rf"use (?P<value>{VALUE}) as (?:the )?(?:new )?(?:value|{DEFAULT}) (?:of|for) {TARGET}",
     ),
     _set_words: (rf"{CHANGE} {WORDS}(?: {KIND})?{FROM} to (?P<value>{VALUE})",),

@@ -9,9 +9,9 @@ python_text.py                       Python files as jedi sees them: what each p
 python_rename.py                     renaming in Python, in one or several files
 python_dangers.py, project_mentions.py  by what other means a program, and other files, may reach a name
 identifier_rename.py                 renaming in other languages
-language_rules.py, .toml             what is known about each language, as data
+language_rules.py, .toml             what is known about each language and about comments for tools, as data
 python_imports.py                    imports, sorted or removed by Ruff
-removals.py                          prints, logging calls, comments, docstrings, definitions
+removals.py                          calls, such as prints and logging, comments, docstrings, definitions
 values.py                            constants, defaults, new parameters
 """
 

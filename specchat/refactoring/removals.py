@@ -77,16 +77,15 @@ def remove_things(text: str, language: str, remove: Remove, area: Area) -> Step:
     """The removal as changes of the text. RefusedError says why it is not certain."""
     root = parsed(text, language)
     area = area.overlap(find_area(text, language, remove.scope))
-    removal = (
-        _remove_named(text.encode(), root, language, area, remove.called)
-        if remove.what is Removable.CALLS
-        else REMOVALS[remove.what](text.encode(), root, language, area)
-    )
+    noun = f"{remove.called} {NOUNS[remove.what]}".strip()
+    if remove_them := REMOVALS.get(remove.what):
+        removal = remove_them(text.encode(), root, language, area)
+    else:
+        removal = _remove_calls(text.encode(), root, language, _calls(text, root, language, remove, area), noun)
     if remove.is_single and removal.count != 1:
-        raise RefusedError(f"there are {count_of(removal.count, NOUNS[remove.what])}")
-    splices = tuple(removal.splices)
+        raise RefusedError(f"there are {count_of(removal.count, noun)}")
     left = f"; {removal.left}" if removal.left else ""
-    return Step(f"remove {count_of(removal.count, NOUNS[remove.what])}{left}", splices)
+    return Step(f"remove {count_of(removal.count, noun)}{left}", tuple(removal.splices))
 
 
 def parsed(text: str, language: str) -> Node:
@@ -136,38 +135,23 @@ NOUNS: Mapping[Removable, str] = {
 }  # fmt: skip
 
 
-def _remove_prints(raw: bytes, root: Node, language: str, area: Area) -> Removal:
+def _calls(text: str, root: Node, language: str, remove: Remove, area: Area) -> list[Node]:
+    """The calls that are meant: those that print, those that log, or those of one function."""
     pattern = rules_of(language).prints
-    if not pattern:
-        raise UnknownLanguageError(f"prints of {language or 'plain text'} are not known")
-    if language == PYTHON:
-        check_parses(raw.decode())
-    if language == PYTHON and re.search(rb"\bdef print\b|\bprint\s*=(?!=)", raw):
-        raise RefusedError("the file has a `print` of its own")
-    calls = _calls(root, language, pattern, area)
-    return _remove_calls(raw, calls, root, language, "print")
+    if not pattern or (remove.what is Removable.LOGGING and language != PYTHON):
+        raise UnknownLanguageError(f"{remove.what} of {language or 'plain text'} are not known")
+    if remove.what is not Removable.PRINTS:
+        pattern = re.escape(remove.called) if remove.called else LOGGING_CALL
+    elif language == PYTHON:
+        check_parses(text)
+        if re.search(r"\bdef print\b|\bprint\s*=(?!=)", text):
+            raise RefusedError("the file has a `print` of its own")
+    found = [each for each in find_nodes(root, language, CALL_TYPES) if re.fullmatch(pattern, _called(each))]
+    return [each for each in found if area.holds(each.start_byte, each.end_byte)]
 
 
-def _remove_logging(raw: bytes, root: Node, language: str, area: Area) -> Removal:
-    if language != PYTHON:
-        raise UnknownLanguageError(f"logging calls of {language or 'plain text'} are not known")
-    return _remove_calls(raw, _calls(root, language, LOGGING_CALL, area), root, language, "logging call")
-
-
-def _remove_named(raw: bytes, root: Node, language: str, area: Area, name: str) -> Removal:
-    if not rules_of(language).prints:
-        raise UnknownLanguageError(f"calls of {language or 'plain text'} are not known")
-    return _remove_calls(raw, _calls(root, language, re.escape(name), area), root, language, "call")
-
-
-def _calls(root: Node, language: str, pattern: str, area: Area) -> list[Node]:
-    found = find_nodes(root, language, CALL_TYPES)
-    return [
-        each for each in found if re.fullmatch(pattern, _called(each)) and area.holds(each.start_byte, each.end_byte)
-    ]
-
-
-def _remove_calls(raw: bytes, calls: Sequence[Node], root: Node, language: str, noun: str) -> Removal:
+def _remove_calls(raw: bytes, root: Node, language: str, calls: Sequence[Node], noun: str) -> Removal:
+    noun = "print" if noun == NOUNS[Removable.PRINTS] else noun
     statements = [call.parent for call in calls if call.parent and call.parent.type == STATEMENT]
     for statement in statements:
         if find_nodes(statement, language, SIDE_EFFECTS):
@@ -420,8 +404,6 @@ def line_end(raw: bytes, position: int) -> int:
 
 
 REMOVALS: Mapping[Removable, Callable[[bytes, Node, str, Area], Removal]] = {
-    Removable.PRINTS: _remove_prints,
-    Removable.LOGGING: _remove_logging,
     Removable.COMMENTS: _remove_comments,
     Removable.DOCSTRINGS: _remove_docstrings,
 }

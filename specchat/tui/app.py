@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -103,7 +104,7 @@ class SpecchatApp(App[None]):
         yield from (each for each in super().get_system_commands(screen) if each.title != "Keys")  # ours is /keys
         for command in all_commands().values():
             yield SystemCommand(
-                f"/{command.name}", command.help, self._command_runner(command.name, bool(command.arguments))
+                f"/{command.name}", command.help, partial(self._run_command, command.name, bool(command.arguments))
             )
 
     async def action_quit(self) -> None:
@@ -133,15 +134,12 @@ class SpecchatApp(App[None]):
         else:
             await self.chat_screen.transcript.add_note(unknown_theme(name), is_error=True)
 
-    def _command_runner(self, name: str, has_arguments: bool) -> Callable[[], None]:
-        def run() -> None:
-            if has_arguments and name not in PICKER_ACTIONS:
-                self.chat_screen.prompt.set_text(f"/{name} ")
-                self.chat_screen.prompt.focus()
-            else:
-                self.chat_screen.submit(f"/{name}")
-
-        return run
+    def _run_command(self, name: str, has_arguments: bool) -> None:
+        if has_arguments and name not in PICKER_ACTIONS:
+            self.chat_screen.prompt.set_text(f"/{name} ")
+            self.chat_screen.prompt.focus()
+        else:
+            self.chat_screen.submit(f"/{name}")
 
     def _handle_exception(self, error: Exception) -> None:
         """Ignore errors of widgets that were drawing when the screen closed."""

@@ -9,17 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from time import perf_counter
 
-from specchat.chat.events import (
-    Event,
-    Failed,
-    Finished,
-    StepDone,
-    TextDelta,
-    ThinkingDelta,
-    ToolCallDelta,
-    Totals,
-    of_first_tokens,
-)
+from specchat.chat.events import Event, Failed, Finished, StepDone, TextDelta, ThinkingDelta, ToolCallDelta, Totals
 from specchat.chat.streamed_calls import StreamedCalls
 from specchat.errors import SpecchatError
 
@@ -62,9 +52,8 @@ def time_answer(events: Iterable[Event], clock: Callable[[], float] = perf_count
             case Failed(message=message):
                 raise SpecchatError(message)
             case Finished(totals=totals):
-                kept = steps if not totals.repeated_tokens else of_first_tokens(steps, totals.completion_tokens)
                 return TimedAnswer(
-                    event.without_repeats("".join(texts)), tuple(kept), totals,
+                    event.without_repeats("".join(texts)), tuple(event.kept_steps(steps)), totals,
                     ttft_seconds=(times[0] if times else arrived_at) - started_at,
                     text_intervals=tuple(later - earlier for earlier, later in pairwise(times)),
                     request_seconds=arrived_at - started_at,
