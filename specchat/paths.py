@@ -53,17 +53,19 @@ def read_json_object(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def write_atomically(path: Path, content: str | bytes, mode: int | None = None) -> None:
-    """Write a file, and its folder if it is missing; a reader sees the old content or the new one."""
+def write_atomically(path: Path, content: str | bytes, mode: int = 0o666) -> None:
+    """Write a file, and its folder if it is missing; a reader sees the old content or the new one.
+
+    It has this mode, less the umask, from its first byte on.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f".{os.getpid()}")
     try:
+        partial.touch(mode)
         with partial.open("wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
-        if mode is not None:
-            partial.chmod(mode)
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)

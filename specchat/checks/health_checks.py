@@ -21,7 +21,7 @@ from typing import Any
 
 from specchat import __version__
 from specchat.devices import DeviceKind, drivers, may_have_gpu
-from specchat.errors import ModelError, SpecchatError
+from specchat.errors import ModelError, SpecchatError, first_line
 from specchat.hub.catalog import catalog_review_date
 from specchat.hub.machine import (
     Machine,
@@ -89,8 +89,7 @@ def run_checks(context: CheckContext) -> Iterator[Finding]:
         except SpecchatError as error:
             yield Finding(FAIL, name, str(error))
         except Exception as error:  # noqa: BLE001 - a failing check is a finding
-            first_line = (str(error).splitlines() or [""])[0]
-            yield Finding(FAIL, name, f"{type(error).__name__}: {first_line}")
+            yield Finding(FAIL, name, f"{type(error).__name__}: {first_line(error)}")
 
 
 def _python(_context: CheckContext) -> Iterator[Finding]:

@@ -25,7 +25,7 @@ from specchat import __version__
 from specchat.cli.completion import COMPLETION_VARIABLE
 from specchat.cli.lazy_group import LazyCommand, LazyGroup
 from specchat.cli.notes import print_note
-from specchat.errors import HostError, SpecchatError
+from specchat.errors import HostError, SpecchatError, first_line
 from specchat.plugins.discovery import find_extensions
 from specchat.plugins.extension import Extension
 from specchat.plugins.own_plugins import OWN_PLUGINS, missing_plugin
@@ -188,8 +188,7 @@ def _run(arguments: Sequence[str], obj: object) -> int:
             return HANGUP_EXIT_CODE
         if os.environ.get("SPECCHAT_TRACEBACK"):
             traceback.print_exception(error)
-        first_line = (str(error).strip() or "no message").splitlines()[0]
-        print_error(f"unexpected {type(error).__name__}: {first_line} (SPECCHAT_TRACEBACK=1 shows where)")
+        print_error(f"unexpected {type(error).__name__}: {first_line(error)} (SPECCHAT_TRACEBACK=1 shows where)")
         return UNEXPECTED_EXIT_CODE
     return code if isinstance(code, int) else 0
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from specchat.errors import HostError
 from specchat.file_lock import try_lock
+from specchat.paths import write_atomically
 
 TRANSPORT_VARIABLE, LOOPBACK = "SPECCHAT_TRANSPORT", "loopback"
 LOOPBACK_ADDRESS = "127.0.0.1"
@@ -128,12 +129,7 @@ def _listen_loopback(path: Path) -> Listener:
     listener.listen(LISTEN_BACKLOG)
     tokens = Tokens(*(f"{secrets.token_hex(TOKEN_BYTES)}\n".encode() for _side in range(2)))
     content = f"{listener.getsockname()[1]}\n".encode() + tokens.client + tokens.host
-    unfinished = path.with_suffix(".new")
-    unfinished.unlink(missing_ok=True)
-    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    unfinished.replace(path)
+    write_atomically(path, content, mode=0o600)
     return Listener(listener, path, tokens)
 
 

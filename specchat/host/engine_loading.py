@@ -19,7 +19,7 @@ from specchat.chat.events import Event, Failed, LoadingProgress
 from specchat.errors import SpecchatError
 from specchat.host.engine_loader import EngineLoader
 from specchat.host.loaded_engines import LoadedEngine, LoadedEngines, Room
-from specchat.host.queued_work import one_line
+from specchat.plugins.extension import error_text
 from specchat.profile import Profile
 
 log = logging.getLogger(__name__)
@@ -168,7 +168,7 @@ class ModelLoading:
             self._on_failure(profile, Failed.from_error(error))
         except Exception as error:  # the edge: a model that cannot be loaded must not end the host
             log.exception("loading failed")
-            self._on_failure(profile, Failed(f"the model could not be loaded: {one_line(error)}", 7))
+            self._on_failure(profile, Failed(f"the model could not be loaded: {error_text(error)}", 7))
         return None
 
     def close_all(self) -> None:

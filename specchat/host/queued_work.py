@@ -14,6 +14,7 @@ from specchat.errors import SpecchatError
 from specchat.host.engine_interface import Answer, Completer
 from specchat.host.loaded_engines import LoadedEngine
 from specchat.host.session_turns import SessionTurns
+from specchat.plugins.extension import error_text
 from specchat.profile import Profile
 
 log = logging.getLogger(__name__)
@@ -124,8 +125,4 @@ def next_step(events: Events) -> StepResult:
         return StepResult(Failed("the engine ended an answer without a final event"))
     except Exception as error:  # the edge
         log.exception("a turn failed")
-        return StepResult(Failed(f"the engine failed: {one_line(error)}; see the log of the host"), has_crashed=True)
-
-
-def one_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+        return StepResult(Failed(f"the engine failed: {error_text(error)}; see the log of the host"), has_crashed=True)

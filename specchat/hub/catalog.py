@@ -117,11 +117,6 @@ def find_entry(name: str) -> CatalogEntry | None:
     return None
 
 
-def fim_models() -> list[CatalogEntry]:
-    """The models that fill gaps in an editor."""
-    return [entry for entry in catalog().values() if entry.is_fim]
-
-
 def did_you_mean(name: str) -> str:
     """Return " did you mean …?", or "" when no known name is similar."""
     names = {known.lower(): entry.id for entry in catalog().values() for known in (entry.name, entry.id)}

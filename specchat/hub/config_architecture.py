@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from specchat.errors import ModelError
+from specchat.errors import ModelError, first_line
 from specchat.forward.llama.variations import LayerShape
 from specchat.hub.architecture import EMBEDDING, EXPERT, IDLE, LINEAR, OTHER, OUTPUT, Architecture, KVLayers, Matrix
 from specchat.weights.llama_families import (
@@ -76,8 +76,8 @@ def network_matrices(config: Config, source: str = "config.json") -> tuple[Matri
         with torch.device("meta"):
             network: Any = AutoModelForCausalLM.from_config(AutoConfig.for_model(**text))
     except Exception as error:  # what transformers raises for a config is documented nowhere
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ModelError(f"{source}: transformers cannot build a model from its config: {reason}") from error
+        message = f"{source}: transformers cannot build a model from its config: {first_line(error)}"
+        raise ModelError(message) from error
     matrices = merged(matrix_of(name, tuple(each.shape)) for name, each in network.named_parameters())
     encoders = int(config.get(ENCODER_KEY) or 0)
     return (*matrices, Matrix(IDLE, encoders)) if encoders else matrices

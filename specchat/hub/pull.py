@@ -15,6 +15,7 @@ from huggingface_hub.utils import WeakFileLock, build_hf_headers, hf_raise_for_s
 
 from specchat.errors import ModelError
 from specchat.hub.disk_space import check_disk_space, disk_errors_as_model_errors
+from specchat.hub.needed_files import digest_like
 from specchat.hub.repo_files import HTTPError, HubFile, RepoListing, hub_errors_as_model_errors, list_repo_files
 from specchat.hub.safetensors_headers import cached_model_folder
 from specchat.weights.gguf.gguf_preparation import Report, no_report
@@ -79,7 +80,7 @@ def _fetch(listing: RepoListing, file: HubFile, on_progress: OnProgress) -> None
             return  # another process downloaded it in the meantime
         url = hf_hub_url(listing.source, file.name, revision=listing.commit, endpoint=constants.ENDPOINT)
         _download(file, url, partial, on_progress)
-        if (actual := file.digest_of(partial)) != file.digest:
+        if (actual := digest_like(file.digest, partial)) != file.digest:
             partial.unlink()
             raise ModelError(
                 f"{listing.source}: {file.name} differs from the hub's listing (hash {actual[:12]}…, expected "

@@ -22,8 +22,8 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.hf_api import ModelInfo, RepoSibling
 
-from specchat.errors import ModelError
-from specchat.hub.needed_files import digest_like, is_digest, needed_files
+from specchat.errors import ModelError, first_line
+from specchat.hub.needed_files import is_digest, needed_files
 from specchat.paths import hub_repo_folder
 
 HTTPError = cast(
@@ -39,9 +39,6 @@ class HubFile:
     name: str
     size_bytes: int
     digest: str
-
-    def digest_of(self, path: Path) -> str:
-        return digest_like(self.digest, path)
 
 
 @dataclass(frozen=True)
@@ -137,9 +134,8 @@ def hub_errors_as_model_errors(source: str) -> Generator[None]:
     except HFValidationError as error:
         raise ModelError(f"{source}: not a hub id like org/name") from error
     except (HTTPError, LocalEntryNotFoundError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        message = f"the hub ({hub}) cannot be reached or closed the connection ({reason}); the downloaded part is kept"
-        raise ModelError(f"{source}: {message}") from error
+        message = f"the hub ({hub}) cannot be reached or closed the connection ({first_line(error)})"
+        raise ModelError(f"{source}: {message}; the downloaded part is kept") from error
     except (FileMetadataError, ValueError, TypeError, KeyError) as error:
         message = f"the server at {hub} is not a hub; does this network have a login page?"
         raise ModelError(f"{source}: {message}") from error

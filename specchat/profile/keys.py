@@ -21,7 +21,6 @@ from specchat.profile.validation import (
     check_values,
     key,
     key_types,
-    location_field,
     merge_sources,
 )
 
@@ -407,7 +406,7 @@ class McpServer:
     call_seconds: float | None = key(
         None, "How long one of its tools may take; 120 by default.", exclusive_minimum=0, maximum=MAX_MCP_SECONDS
     )
-    location: str = location_field("command")
+    location: str = field(default="", compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_values(self, "mcp")

@@ -20,7 +20,7 @@ from specchat.plugins.own_plugins import missing_variant
 Value = TypeVar("Value")
 KeyPath = tuple[str | int, ...]  # ("sampling", "top_p"), or ("routes", 2, "kind")
 COMMENT_WIDTH = 120
-LOCATION_OF = "location_of"  # metadata of a field that `location_field` made
+LOCATION = "location"  # a field of a named table, and no key: where the table stands ("cpu.toml:7"); "" for no file
 TYPE_NAMES: Mapping[Any, str] = {
     bool: "true or false", int: "a whole number", float: "a number", str: "a text in quotes",
 }  # fmt: skip
@@ -72,11 +72,6 @@ def key(
     return field(default=default, metadata={"info": info})
 
 
-def location_field(key_name: str) -> str:
-    """A field, and no key: where the table sets this key, or stands itself ("cpu.toml:7"); "" for no file."""
-    return field(default="", compare=False, repr=False, metadata={LOCATION_OF: key_name})
-
-
 @cache
 def key_info(kind: type) -> Mapping[str, KeyInfo]:
     return {each.name: each.metadata.get("info", KeyInfo("")) for each in _key_fields(kind)}
@@ -84,7 +79,7 @@ def key_info(kind: type) -> Mapping[str, KeyInfo]:
 
 @cache
 def _key_fields(kind: type) -> Sequence[Field[Any]]:
-    return [each for each in fields(kind) if LOCATION_OF not in each.metadata]
+    return [each for each in fields(kind) if each.name != LOCATION]
 
 
 def check_values(table: Any, name: str) -> None:
@@ -209,10 +204,9 @@ def _tables(source: SettingsSource, name: str, value: Any, kind: type) -> Iterat
     item: Any = get_args(key_types(kind)[name])[0]
     for number, table in _numbered_tables(source, name, value, has_names=has_names(item)):
         checked = _typed_table(source, (name, number), table, f"[[{name}]]", item, kind)
-        places = {each.name: each.metadata[LOCATION_OF] for each in fields(item) if LOCATION_OF in each.metadata}
-        locations = {each: source.location_of((name, number, key)) for each, key in places.items()}
+        location = {LOCATION: source.location_of((name, number))} if has_names(item) else {}
         try:
-            yield (name, number), item(**checked, **locations)
+            yield (name, number), item(**checked, **location)
         except InvalidValueError as error:
             key = error.keys[0][-1] if error.keys else ""
             raise ProfileError(f"{source.location_of((name, number, key))}: {error}") from error

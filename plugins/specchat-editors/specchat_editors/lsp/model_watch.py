@@ -4,7 +4,7 @@ import asyncio
 
 from lsprotocol import types
 
-from specchat.hub.catalog import fim_models
+from specchat.hub.catalog import catalog
 from specchat_editors.lsp.editor_window import EditorWindow
 from specchat_editors.lsp.inline_completion import READY, WAITING, EngineConnection
 from specchat_editors.lsp.work_done_progress import begin_progress
@@ -30,7 +30,8 @@ class ModelWatch:
             return
         self._announced_kind = explanation
         if explanation:
-            smallest = min(fim_models(), key=lambda entry: entry.architecture.parameters)
+            fill_gaps = (entry for entry in catalog().values() if entry.is_fim)
+            smallest = min(fill_gaps, key=lambda entry: entry.architecture.parameters)
             hint = f"models such as {smallest.id} fill gaps (`specchat models list` marks them)"
             self._window.show_message(types.MessageType.Info, f"{explanation}; {hint}")
         else:
