@@ -9,6 +9,7 @@ file, and each answer is one whole file that sees the answers before it, so that
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -24,7 +25,7 @@ from specchat.edit.answer_check import (
 )
 from specchat.edit.answer_watch import AnswerWatch
 from specchat.edit.check_commands import FailedCheckError
-from specchat.edit.contract import EditWarnings, describe, keep_contract
+from specchat.edit.contract import EditWarnings, describe, keep_contract, keep_sketch
 from specchat.edit.edit_intent import is_question
 from specchat.edit.edit_plan import (
     EditPlan,
@@ -35,6 +36,7 @@ from specchat.edit.edit_plan import (
     replace_region,
 )
 from specchat.edit.edit_turn import MIN_BYTES_PER_TOKEN, EditRun, Watch, run_turn
+from specchat.edit.sketch import UnclearSketchError, merge_sketch, without_fence
 from specchat.edit.source_text import Source
 from specchat.edit.syntax_check import check_names, check_syntax, check_uses
 from specchat.errors import BrokenEditError, ContextError, DeclinedError, NoChangeError, SpecchatError, UsageError
@@ -44,6 +46,10 @@ ANSWER_MARGIN_TOKENS = 512
 MAX_WAYS = 3
 WHOLE_TEXT, ANSWER = EditPlan(), EditPlan(is_answer=True)
 MAX_REPAIRS = 2
+SKETCH_PROMPT = (
+    "Write the file with the changes that the sketch below shows. A marker such as `# ... existing code ...` stands "
+    "for lines of the file that stay as they are: copy them, and never the marker."
+)
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,7 @@ class EditJob:
 
     `check` raises BrokenEditError for a text that parses and is still wrong. `first_request` replaces the default
     prompt when the file is one of several or does not exist yet; it is then rewritten as a whole or not at all.
-    `refactoring` is this text's part of one that is about several.
+    `refactoring` is this text's part of one that is about several. `sketch`: the lines to change, with gaps.
     """
 
     source: Source
@@ -62,6 +68,7 @@ class EditJob:
     check: Callable[[str], None] = lambda _text: None
     first_request: Request | None = None
     refactoring: Refactoring | None = None
+    sketch: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,8 +86,8 @@ def run_edit(job: EditJob, edit_run: EditRun) -> Generator[Event, object, EditRe
     return _Edit(job, edit_run).run()
 
 
-def possible_ways(job: EditJob) -> Iterator[Refactoring | EditPlan | ContextError]:
-    """The ways to make an edit, in the order in which they are tried; a ContextError is one that does not fit.
+def possible_ways(job: EditJob) -> Iterator[Refactoring | EditPlan | ContextError | UnclearSketchError]:
+    """The ways to make an edit, in the order in which they are tried; an error is one that does not fit.
 
     An instruction that clearly is a refactoring is carried out by the syntax tree, and the model is not asked. Where it
     is refused there, a model would be wrong: DeclinedError.
@@ -88,6 +95,8 @@ def possible_ways(job: EditJob) -> Iterator[Refactoring | EditPlan | ContextErro
     """
     if job.first_request:
         return iter([WHOLE_TEXT])
+    if job.sketch:
+        return _sketch_ways(job)
     if missing := find_missing_name(job.source, job.instruction):
         raise NoChangeError(f"{job.source.name}: nothing to rename: the file has no `{missing}`")
     if planned := [job.refactoring] if job.refactoring else refactorings([job.source], job.instruction, job.region):
@@ -95,6 +104,27 @@ def possible_ways(job: EditJob) -> Iterator[Refactoring | EditPlan | ContextErro
     if is_question(job.instruction):
         return iter([ANSWER])
     return islice(possible_plans(job.source, job.instruction, job.window_tokens, job.region), MAX_WAYS)
+
+
+def _sketch_ways(job: EditJob) -> Iterator[EditPlan | ContextError | UnclearSketchError]:
+    """A merge by structure, where it is certain; else a model, with the whole file or blocks of it."""
+    try:
+        text = merge_sketch(job.source, job.sketch)
+    except UnclearSketchError as unclear:
+        yield unclear
+        plans = possible_plans(job.source, job.instruction, job.window_tokens)
+        yield from (plan for plan in plans if isinstance(plan, ContextError) or not plan.regions)
+        return
+    if text == job.source.text:
+        raise NoChangeError(f"{job.source.name}: nothing to change: the file has what the sketch shows")
+    yield EditPlan(merged=text)
+
+
+def sketch_instruction(sketch: str, instruction: str) -> str:
+    """What a model is asked to do with a sketch."""
+    lines = without_fence(sketch).strip("\n")
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", lines)), default=0))
+    return f"{instruction}\n\n{SKETCH_PROMPT}\n{fence}\n{lines}\n{fence}".lstrip()
 
 
 def needs_model(source: Source, instruction: str, region: Region | None = None) -> bool:
@@ -116,12 +146,12 @@ def refactorings(sources: Sequence[Source], instruction: str, region: Region | N
         raise DeclinedError(f"{', '.join(each.name for each in sources)}: refused, as {refused}") from refused
 
 
-def describe_way(way: Refactoring | EditPlan | ContextError) -> str:
+def describe_way(way: Refactoring | EditPlan | ContextError | UnclearSketchError) -> str:
     """A way in one line; one that does not fit by its error."""
     match way:
         case EditPlan():
             return way.description
-        case ContextError():
+        case ContextError() | UnclearSketchError():
             return str(way)
         case _:
             return EditPlan(refactoring=way.describe()).description
@@ -151,9 +181,11 @@ class _Edit:
         for way in possible_ways(self.job):
             if isinstance(way, Refactoring):
                 return (yield from self._refactor(way))
-            if isinstance(way, ContextError):
+            if isinstance(way, ContextError | UnclearSketchError):
                 self.failures.append(way)
                 continue
+            if way.merged:
+                return (yield from self._take(way, way.merged))
             if way.is_answer:
                 yield from self._answer_question()
             if self.failures:
@@ -173,7 +205,11 @@ class _Edit:
         way = EditPlan(refactoring=refactoring.describe())
         if text == source.text:
             raise NoChangeError(f"{source.name}: nothing to change ({way.refactoring})")
-        yield Notice(f"{source.name}: {way.description}")
+        return (yield from self._take(way, text))
+
+    def _take(self, way: EditPlan, text: str) -> Generator[Event, object, EditResult]:
+        """A text that was made without a model."""
+        yield Notice(f"{self.job.source.name}: {way.description}")
         self.edit_run.candidate = text
         self.job.check(text)
         return EditResult(text, way, EditWarnings())
@@ -199,7 +235,10 @@ class _Edit:
             raise NoChangeError(f"{job.source.name}: the model changed nothing")
         if text != self.checked_text:
             self._check_whole(text)
-        kept = keep_contract(job.source, text, job.instruction, self._passes)
+        if job.sketch:
+            kept = keep_sketch(job.source, text, job.sketch, self._passes)
+        else:
+            kept = keep_contract(job.source, text, job.instruction, self._passes)
         if kept.warnings.put_back:
             yield Notice(f"{job.source.name}: put back: {describe(kept.warnings.put_back)}")
         if kept.text == job.source.text:

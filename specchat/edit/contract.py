@@ -44,6 +44,7 @@ from specchat.edit.changed_statements import ChangedStatements, is_outside
 from specchat.edit.edit_plan import Region, named_regions
 from specchat.edit.hunks import Change, apply_changes, diff_lines, split_lines
 from specchat.edit.postconditions import broken_lines, keep_blanks, postcondition_of, put_back_lines
+from specchat.edit.sketch import keep_to_sketch, missing_line
 from specchat.edit.source_text import Source
 from specchat.edit.statement_pairs import StatementPairs
 from specchat.errors import DeclinedError
@@ -145,6 +146,21 @@ def keep_contract(
     lines = {each.line for each in left.deviations}
     fixed = tuple(each for each in found.deviations if each.line not in lines)
     return KeptEdit(restored, replace(left, put_back=fixed)) if fixed else KeptEdit(text, found)
+
+
+def keep_sketch(source: Source, text: str, sketch: str, is_valid: Callable[[str], bool]) -> KeptEdit:
+    """The new text of a model, with what a sketch does not show put back where that leaves a valid text."""
+    restored, unasked = keep_to_sketch(source, sketch, text)
+    deviations = tuple(
+        Deviation(change.first + 1, _shown("".join(change.old).strip()), _shown("".join(change.new).strip()))
+        for change in unasked
+        if "".join((*change.old, *change.new)).strip()
+    )
+    missing = missing_line(source, sketch, restored)
+    missing = f"`{missing}` of the sketch" if missing else ""
+    if is_valid(restored):
+        return KeptEdit(restored, EditWarnings(put_back=deviations, missing=missing))
+    return KeptEdit(text, EditWarnings(deviations, missing=missing))
 
 
 def find_warnings(source: Source, text: str, instruction: str = "") -> EditWarnings:

@@ -92,18 +92,22 @@ class EditPlan:
     """One way to make an edit. Without regions it is about the whole text.
 
     `is_in_blocks`: the model is asked for search/replace blocks instead of the new text. `refactoring` describes what
-    the syntax tree does instead of the model. `is_answer`: the instruction is a question, and the text stays.
+    the syntax tree does instead of the model, `merged` is the text that a sketch makes without it. `is_answer`: the
+    instruction is a question, and the text stays.
     """
 
     regions: tuple[Region, ...] = ()
     is_in_blocks: bool = False
     refactoring: str = ""
+    merged: str = ""
     is_answer: bool = False
 
     @property
-    def format(self) -> Literal["refactoring", "whole", "region", "blocks"]:
+    def format(self) -> Literal["refactoring", "merge", "whole", "region", "blocks"]:
         if self.refactoring:
             return "refactoring"
+        if self.merged:
+            return "merge"
         return "blocks" if self.is_in_blocks else "region" if self.regions else "whole"
 
     @property
@@ -111,6 +115,8 @@ class EditPlan:
         """What is done: "the whole text", "lines 3-9 (total)", "search/replace blocks", or the refactoring."""
         if self.refactoring:
             return f"{self.refactoring} (by the syntax tree, without a model)"
+        if self.merged:
+            return "the sketch, merged by structure, without a model"
         if self.is_answer:
             return "an answer to the question, and no new text"
         lines = [f"{each.first}-{each.last}{f' ({each.name})' if each.name else ''}" for each in self.regions]
