@@ -227,11 +227,13 @@ def _problem_excerpt(source: Source, text: str, problem: AnswerProblem) -> str:
 
 def _restore_indent(source: Source, text: str) -> str:
     """Restore the indentation of a selection whose first line, or all lines, the model moved to the margin."""
-    if not source.indent or text[:1].isspace():
+    lines, old = text.lstrip("\n"), source.text.lstrip("\n")
+    if not source.indent or lines[:1].isspace():
         return text
-    if _min_indent_below(text) == _min_indent_below(source.text):
-        return source.indent + text
-    return "\n".join(source.indent + line if line.strip() else line for line in text.split("\n"))
+    above = source.text[: len(source.text) - len(old)]
+    if _min_indent_below(lines) == _min_indent_below(old):
+        return f"{above}{source.indent}{lines}"
+    return above + "\n".join(source.indent + line if line.strip() else line for line in lines.split("\n"))
 
 
 def _min_indent_below(text: str) -> int:

@@ -41,7 +41,6 @@ BARE_GAP = re.compile(r"^\s*[\[({]?(\.{3}|…)[\])}]?,?\s*$", re.MULTILINE)
 FENCE = re.compile(r"\A\s*(`{3,}|~{3,})[^\n]*\n(.*?)^\s*\1\s*\Z", re.DOTALL | re.MULTILINE)
 MAX_DROPPED_LINES = 4  # more lines than these are not meant to go because a gap marker is missing
 MAX_ROUNDS = 6
-WORD = re.compile(r"\w+")
 MAX_LIKENESS = 0.6  # of the words of something added and of something that a gap hides
 COMMENT = re.compile(rf"\s*{COMMENT_SIGN}|\s*\*")
 IMPORT_WORDS = frozenset(("import", "from", "as", "use", "static", "include", "const", "require"))
@@ -136,7 +135,9 @@ class _Merge:
         text = "\n".join(apply_changes(self._old_lines, changes))
         if parses(self._source.text, self._source.language) and parses(text, self._source.language) is False:
             raise self._unclear(0, "the file would no longer parse")
-        self._check_definitions(text)
+        old, new = self._places.defined, {each.name for each in definitions(text, self._source.language)}
+        if len(old - new) > len(new - old):  # who forgets a gap marker does not mean that a function goes
+            raise self._unclear(0, f"`{min(old - new)}` would be lost, and the sketch shows no gap in its place")
         text = self._source.with_original_ending(keep_blanks(f"{self._source.text}\n", f"{text}\n", ""))
         if self._idle and text != self._source.text:
             raise self._unclear(
@@ -217,21 +218,6 @@ class _Merge:
                 line = self._old[first + change.first]
                 what = f"line {line.number + 1} of the file, `{line.text.strip()}`, and {len(change.old) - 1} more"
                 raise self._unclear(places[0], f"{what} would go, and the sketch shows no gap there")
-
-    def _check_definitions(self, text: str) -> None:
-        """A function or class goes only if one like it comes: who forgets a gap marker does not mean that it goes."""
-        old, new = self._definition_words(self._source.text), self._definition_words(text)
-        added = [words for name, words in new.items() if name not in old]
-        for name, words in old.items():
-            if name not in new and not any(_likeness(words, other) > MAX_LIKENESS for other in added):
-                raise self._unclear(0, f"`{name}` would be lost, and the sketch shows no gap in its place")
-
-    def _definition_words(self, text: str) -> dict[str, Counter[str]]:
-        lines = text.split("\n")
-        return {
-            each.qualified_name: Counter(WORD.findall("\n".join(lines[each.first_line - 1 : each.last_line])))
-            for each in definitions(text, self._source.language)
-        }
 
     def _insertion(self, places: Sequence[int], previous: int) -> tuple[Change, int]:
         """A segment of which the file has no line: definitions after a gap that ends a block."""

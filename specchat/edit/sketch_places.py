@@ -175,23 +175,16 @@ class SketchPlaces:
         return {place for place, count in counts.items() if count == max(counts.values())}
 
     def _sure_place(self, place: int) -> int | None:
-        """The only line of the file that a shown line can be; of several, the only one in the block around it."""
+        """The only line of the file that a shown line can be between those that are known."""
         known = [*self._matched, *self._starts]
         low = max((self.place_of(each) for each in known if each < place), default=-1)
         high = min((self.place_of(each) for each in known if each > place), default=len(self.old))
         found = [old for old in self._places_of_text[self.new[place].text] if low < old < high]
-        best = self._best_place(place, found)
-        if best is None and found and (header := self.header(place)) is not None:
-            best = self._best_place(place, [old for old in found if header < old <= self.block_end(header)])
-        return best
-
-    def _best_place(self, place: int, found: Sequence[int]) -> int | None:
-        """The place with the most lines around it that are the same, if at each other one fewer of these are."""
         runs = {old: self._run(place, old) for old in found}
         best = max(runs, key=lambda old: runs[old][1] - runs[old][0], default=None)
         if best is None:
             return None
-        first, last = runs.pop(best)
+        first, last = runs.pop(best)  # at each other one, fewer of these lines are the same, and no others
         return (
             best if all(first <= run[0] and run[1] <= last and run != (first, last) for run in runs.values()) else None
         )
