@@ -3,30 +3,46 @@
 A sketch is made from each commit by dropping what did not change, once in each style: with some lines around each
 change, with the headers around it, as whole functions, as one function without its class, and with nothing around the
 change; also with a gap marker left out, and as a diff or search/replace block of a file that has changed meanwhile. A
-sketch is *taken* when `specchat apply` has a new text: by structure, or with --model by a scripted model that always
-writes the new version. It is *wrong* when the text is another one than the commit made.
+sketch that is not merged with certainty goes to a scripted model, once to one that always writes the new version, and
+once to one that loses a statement. *Wrong* is a text that is written without a review and is another one than the commit
+made. With --target, the answers are replayed: the tokens per step of drafters.
 
-    python -m tools.sketch_table --prompts commit_edits.jsonl --count 100
+    python -m tools.sketch_table --prompts commit_edits.jsonl --target embedded
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 
 import click
 
+from specchat.app.edit_task import EditJob, run_edit, sketch_instruction
+from specchat.edit.edit_turn import EditRun, result_of
 from specchat.edit.hunks import diff_lines, split_lines, unified_diff
 from specchat.edit.sketch import merge_sketch
 from specchat.edit.source_text import make_source
 from specchat.errors import SpecchatError
+from specchat.hub.find_models import find_model
 from specchat.syntax import definitions
+from specchat.text.tokenizer import Tokenizer
 from specchat_bench.columns import markdown_table
-from tools.answer_styles import is_same
-from tools.replay_edits import EditCase, read_edit_cases
+from tools.answer_styles import WINDOW_TOKENS, PerfectModel, fenced, is_same, without_a_statement
+from tools.replay_edits import (
+    DRAFTER_BY_NAME,
+    SKIPPED_TOKENS,
+    EditCase,
+    TokenizedEdit,
+    read_edit_cases,
+    replay,
+    tokenize_edits,
+)
 
+REPLAYED = ("tokens_per_step", "draft_tokens_per_step")
 MARKER = "# ... existing code ..."
 LEFT_OUT = "a marker left out"
 
@@ -137,7 +153,7 @@ def as_shown(text: str, sketch: str) -> bool:
     return True
 
 
-def is_right(text: str, wanted: str) -> bool:
+def is_right_text(text: str, wanted: str) -> bool:
     """Whether two texts are the same but for blank lines and blanks at the ends of lines, which stay the file's own."""
     sides = ([line.rstrip() for line in each.split("\n") if line.strip()] for each in (text, wanted))
     return next(sides) == next(sides) or is_same(text, wanted)
@@ -157,11 +173,17 @@ STYLES: Mapping[str, Callable[[str, str, str], str]] = {
 
 @dataclass
 class SketchCounts:
-    """The results of one style; `problems` has the reason of each sketch that was not taken, or is wrong."""
+    """The results of one style; `problems` has the reason of each sketch that is not merged without a model, or wrong.
+
+    `unclear` are the edits that go to a model.
+    """
 
     asked: int = 0
-    taken: int = 0
-    right: int = 0
+    merged: int = 0
+    by_model: Counter[str] = field(default_factory=Counter[str])
+    by_lossy_model: Counter[str] = field(default_factory=Counter[str])
+    wrong: int = 0
+    unclear: list[tuple[EditCase, str]] = field(default_factory=list[tuple[EditCase, str]])
     problems: list[str] = field(default_factory=list[str])
 
 
@@ -176,34 +198,73 @@ def measure_style(style: str, cases: Sequence[EditCase]) -> SketchCounts:
             text = merge_sketch(make_source(case.before.encode(), case.path), sketch)
         except SpecchatError as error:
             counts.problems.append(str(error))
+            counts.unclear.append((case, sketch))
+            counts.by_model[ask_model(case, sketch, case.after)] += 1
+            if lossy := without_a_statement(case.path, case.before, case.after):
+                counts.by_lossy_model[ask_model(case, sketch, lossy)] += 1
             continue
-        if text == case.before:
-            continue
-        counts.taken += 1
-        is_taken_at_its_word = style == LEFT_OUT and as_shown(text, sketch)
-        counts.right += is_right(text, case.after) or is_taken_at_its_word
-        if not (is_right(text, case.after) or is_taken_at_its_word):
+        is_right = is_right_text(text, case.after) or (style == LEFT_OUT and as_shown(text, sketch))
+        counts.merged += is_right
+        counts.wrong += not is_right and text != case.before
+        if not is_right:
             wrong = unified_diff(case.path, case.after, text)
             counts.problems.append(f"WRONG {case.path}: {case.instruction.splitlines()[0]}\n{sketch}\n{wrong}")
     return counts
 
 
+def ask_model(case: EditCase, sketch: str, answer: str) -> str:
+    """What becomes of the answer of a model to an unclear sketch where nobody reviews: right, wrong or refused."""
+    assert case.after is not None
+    source = make_source(case.before.encode(), case.path)
+    job = EditJob(source, sketch_instruction(sketch, ""), WINDOW_TOKENS, sketch=sketch)
+    try:
+        result = result_of(run_edit(job, EditRun(PerfectModel(fenced(answer)))))
+    except SpecchatError:
+        return "refused"
+    if result.warnings.worst_problem:
+        return "refused"
+    return "right" if is_right_text(result.text, case.after) else "wrong"
+
+
+def replay_table(edits: Sequence[tuple[EditCase, str]], target: str, budget: int) -> str:
+    """Median tokens per step of drafters, when the answer to a sketch is the commit."""
+    tokenizer, tokenized = Tokenizer(find_model(target)), list[TokenizedEdit]()
+    for case, sketch in edits:
+        prompted = replace(case, instruction=sketch_instruction(sketch, ""))
+        tokenized += [each for each in tokenize_edits([prompted], tokenizer) if len(each.reference) > SKIPPED_TOKENS]
+    rows = [
+        [name, *(f"{median(getattr(each, key) for each in replayed):.2f}" for key in REPLAYED)]
+        for name, make_drafter in DRAFTER_BY_NAME.items()
+        if (replayed := [replay(make_drafter(each), each, budget) for each in tokenized])
+    ]
+    return markdown_table([f"drafter, {len(tokenized)} sketches", "tokens/step", "draft tokens/step"], rows)
+
+
 @click.command(help=(__doc__ or "").partition("\n")[0])
 @click.option("--prompts", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=True, multiple=True)
 @click.option("--count", type=int, help="number of edits; all by default")
-@click.option("--problems", "shows_problems", is_flag=True, help="name each sketch that was not taken, and why")
+@click.option("--problems", "shows_problems", is_flag=True, help="name each sketch that is not merged, and why")
 @click.option("--style", "styles", type=click.Choice([*STYLES]), multiple=True, help="all by default")
-def main(prompts: Sequence[Path], count: int | None, shows_problems: bool, styles: Sequence[str]) -> None:
+@click.option("--target", default="", help="also replay the unclear ones, with the tokenizer of this model")
+@click.option("--budget", default=16, show_default=True, help="draft tokens in a pass of the replay")
+def main(
+    prompts: Sequence[Path], count: int | None, shows_problems: bool, styles: Sequence[str], target: str, budget: int
+) -> None:
     """Print a table with a row for each style."""
     cases = [case for path in prompts for case in read_edit_cases(path) if case.after not in (None, case.before)]
-    rows = list[list[str]]()
+    rows, unclear = list[list[str]](), list[tuple[EditCase, str]]()
     for style in styles or STYLES:
         counts = measure_style(style, cases[:count])
-        numbers = (counts.asked, counts.taken, counts.right, counts.asked - counts.taken, counts.taken - counts.right)
-        rows.append([style, *map(str, numbers)])
+        model, lossy = counts.by_model, counts.by_lossy_model
+        numbers = [counts.asked, counts.merged, model["right"], model["refused"], lossy["right"], lossy["refused"]]
+        rows.append([style, *map(str, numbers), str(counts.wrong + model["wrong"] + lossy["wrong"])])
+        unclear += counts.unclear
         for problem in counts.problems if shows_problems else ():
             click.echo(f"{style}: {problem}", err=True)
-    click.echo(markdown_table(["style", "asked", "taken", "right", "refused", "wrong"], rows))
+    models = ["perfect model", "refused", "lossy model", "refused"]
+    click.echo(markdown_table(["style", "sketches", "merged without a model", *models, "wrong"], rows))
+    if target:
+        click.echo(f"\n{replay_table(unclear, target, budget)}")
 
 
 if __name__ == "__main__":
