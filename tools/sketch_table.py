@@ -4,8 +4,8 @@ A sketch is made from each commit by dropping what did not change, once in each 
 change, with the headers around it, as whole functions, as one function without its class, and with nothing around the
 change; also with a gap marker left out, and as a diff or search/replace block of a file that has changed meanwhile. A
 sketch that is not merged with certainty goes to a scripted model, once to one that always writes the new version, and
-once to one that loses a statement. *Wrong* is a text that is written without a review and is another one than the commit
-made. With --target, the answers are replayed: the tokens per step of drafters.
+once to one that loses a statement. *Wrong* is a text that is written without a review and is another one than the
+commit made. With --target, the answers are replayed: the tokens per step of drafters.
 
     python -m tools.sketch_table --prompts commit_edits.jsonl --target embedded
 """

@@ -150,17 +150,22 @@ def keep_contract(
 
 def keep_sketch(source: Source, text: str, sketch: str, is_valid: Callable[[str], bool]) -> KeptEdit:
     """The new text of a model, with what a sketch does not show put back where that leaves a valid text."""
-    restored, unasked = keep_to_sketch(source, sketch, text)
-    deviations = tuple(
-        Deviation(change.first + 1, _shown("".join(change.old).strip()), _shown("".join(change.new).strip()))
-        for change in unasked
-        if "".join((*change.old, *change.new)).strip()
-    )
+    restored, foreign, beyond = keep_to_sketch(source, sketch, text)
     missing = missing_line(source, sketch, restored)
     missing = f"`{missing}` of the sketch" if missing else ""
     if is_valid(restored):
-        return KeptEdit(restored, EditWarnings(put_back=deviations, missing=missing))
-    return KeptEdit(text, EditWarnings(deviations, missing=missing))
+        return KeptEdit(restored, EditWarnings(_of_changes(beyond), _of_changes(foreign), missing=missing))
+    return KeptEdit(text, EditWarnings(_of_changes([*foreign, *beyond]), missing=missing))
+
+
+def _of_changes(changes: Iterable[Change]) -> tuple[Deviation, ...]:
+    """The first lines of changes that are more than blanks."""
+    sides = ((each.first + 1, *("".join(side).strip() for side in (each.old, each.new))) for each in changes)
+    return tuple(
+        Deviation(line, *(_shown(side.partition("\n")[0]) for side in (old, new)))
+        for line, old, new in sides
+        if old or new
+    )
 
 
 def find_warnings(source: Source, text: str, instruction: str = "") -> EditWarnings:

@@ -75,24 +75,28 @@ def merge_sketch(source: Source, sketch: str) -> str:
     return source.with_original_ending(patched.text)
 
 
-def keep_to_sketch(source: Source, sketch: str, text: str) -> tuple[str, list[Change]]:
-    """A new text as far as it does what a sketch shows, and the other changes, in the place of which the file stays.
+def keep_to_sketch(source: Source, sketch: str, text: str) -> tuple[str, list[Change], list[Change]]:
+    """A new text without the changes that have nothing to do with a sketch; these; and those that go beyond it.
 
     A change belongs to the sketch if all its lines are in there, or if it drops what the sketch drops.
     """
     shown = _shown_lines(source, sketch)
-    follows, old, new = set(pairwise(shown)), split_lines(source.text), split_lines(text)
-    kept, unasked, shift = list[Change](), list[Change](), 0
+    follows, old, new = set(pairwise(["", *shown, ""])), split_lines(source.text), split_lines(text)
+    kept, foreign, beyond, shift = list[Change](), list[Change](), list[Change](), 0
     for change in diff_lines(old, new):
         start, end = change.first + shift, change.first + shift + len(change.new)
         shift += len(change.new) - len(change.old)
         added, dropped = ([line.strip() for line in side if line.strip()] for side in (change.new, change.old))
         above = next((line.strip() for line in new[start - 1 :: -1] if line.strip()), "") if start else ""
         below = next((line.strip() for line in new[end:] if line.strip()), "")
-        is_shown = set(added) <= {*shown} and (added or (dropped and (above, below) in follows))
-        is_asked = is_shown and len(dropped) - len(added) <= MAX_DROPPED_LINES
-        (kept if is_asked else unasked).append(change)
-    return "".join(apply_changes(old, kept)), unasked
+        if not (set(added) & {*shown} or (dropped and not added and (above, below) in follows)):
+            foreign.append(change)
+            continue
+        kept.append(change)
+        is_outer = not added and "" in (above, below)  # beside a sketch that has no gap there
+        if is_outer or not set(added) <= {*shown} or len(dropped) - len(added) > MAX_DROPPED_LINES:
+            beyond.append(change)
+    return "".join(apply_changes(old, kept)), foreign, beyond
 
 
 def missing_line(source: Source, sketch: str, text: str) -> str:

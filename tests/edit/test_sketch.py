@@ -217,8 +217,8 @@ def test_what_a_model_makes_beside_the_sketch_is_put_back():
     wanted = replaced(('    store.save("a", "b")\n', ""))
     lossy = wanted.replace("        self.check(name)\n", "").replace("ValueError", "KeyError")
 
-    text, unasked = keep_to_sketch(source, sketch, lossy)
+    text, foreign, beyond = keep_to_sketch(source, sketch, lossy)
 
-    assert (wanted, 2) == (text, len(unasked))
+    assert (wanted, 2, []) == (text, len(foreign), beyond)
     assert "" == missing_line(source, sketch, text)
     assert "store = Store()" == missing_line(source, sketch, CODE.replace("Store()", "x"))
