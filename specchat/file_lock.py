@@ -7,28 +7,29 @@ so a file is locked there at a byte far behind its content. Knows no path and no
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from typing import IO, Any
 
 WHOLE_FILE_BYTE = 2**30
 
 
-@dataclass(frozen=True)
-class FileLocks:
-    """How a system locks. The functions raise BlockingIOError or PermissionError where another one holds the lock."""
+def _module(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError:  # of the other system
+        return None
 
-    lock_file: Callable[[IO[Any]], None]
-    lock_byte: Callable[[IO[Any], int], None]
-    unlock_byte: Callable[[IO[Any], int], None]
+
+FCNTL, MSVCRT = _module("fcntl"), _module("msvcrt")
 
 
 def try_lock(file: IO[Any]) -> bool:
     """Lock the file until it is closed; False when another holder has it. OSError on a file system without locks."""
     try:
-        _LOCKS.lock_file(file)
+        if FCNTL is None:
+            _at_byte(MSVCRT.LK_NBLCK, file, WHOLE_FILE_BYTE)
+        else:
+            FCNTL.flock(file, FCNTL.LOCK_EX | FCNTL.LOCK_NB)
     except (BlockingIOError, PermissionError):
         return False
     return True
@@ -37,55 +38,27 @@ def try_lock(file: IO[Any]) -> bool:
 def try_lock_byte(file: IO[Any], place: int) -> bool:
     """Lock one byte, which need not exist; False when another process has it."""
     try:
-        _LOCKS.lock_byte(file, place)
+        if FCNTL is None:
+            _at_byte(MSVCRT.LK_NBLCK, file, place)
+        else:
+            FCNTL.lockf(file, FCNTL.LOCK_EX | FCNTL.LOCK_NB, 1, place)
     except (BlockingIOError, PermissionError):
         return False
     return True
 
 
 def unlock_byte(file: IO[Any], place: int) -> None:
-    _LOCKS.unlock_byte(file, place)
+    if FCNTL is None:
+        _at_byte(MSVCRT.LK_UNLCK, file, place)
+    else:
+        FCNTL.lockf(file, FCNTL.LOCK_UN, 1, place)
 
 
-def _posix_locks() -> FileLocks:
-    fcntl: Any = import_module("fcntl")
-    now = fcntl.LOCK_EX | fcntl.LOCK_NB
-    return FileLocks(
-        lambda file: fcntl.flock(file, now),
-        lambda file, place: fcntl.lockf(file, now, 1, place),
-        lambda file, place: fcntl.lockf(file, fcntl.LOCK_UN, 1, place),
-    )
-
-
-def _windows_locks() -> FileLocks:
-    msvcrt: Any = import_module("msvcrt")
-
-    def at_byte(mode: int, file: IO[Any], place: int) -> None:
-        with _kept_position(file):
-            file.seek(place)
-            msvcrt.locking(file.fileno(), mode, 1)
-
-    return FileLocks(
-        lambda file: at_byte(msvcrt.LK_NBLCK, file, WHOLE_FILE_BYTE),
-        lambda file, place: at_byte(msvcrt.LK_NBLCK, file, place),
-        lambda file, place: at_byte(msvcrt.LK_UNLCK, file, place),
-    )
-
-
-@contextmanager
-def _kept_position(file: IO[Any]) -> Generator[None]:
+def _at_byte(mode: int, file: IO[Any], place: int) -> None:
+    """Lock or unlock at the position of the file, which stays where it was."""
     position = file.seek(0, os.SEEK_CUR)
     try:
-        yield
+        file.seek(place)
+        MSVCRT.locking(file.fileno(), mode, 1)
     finally:
         file.seek(position)
-
-
-def _system_locks() -> FileLocks:
-    try:
-        return _posix_locks()
-    except ImportError:
-        return _windows_locks()
-
-
-_LOCKS = _system_locks()

@@ -195,6 +195,21 @@ def hub_snapshot(hub_id: str) -> Path | None:
     return max(snapshots)[2] if snapshots else None
 
 
+def local_model_folder(source: str) -> Path | None:
+    """The folder of a model that is a folder, or a hub id on this disk; None for any other source."""
+    folder = Path(source).expanduser()
+    if folder.is_dir():
+        return folder
+    return hub_snapshot(source) if is_hub_id(source) else None
+
+
+def read_text_config(folder: Path) -> dict[str, Any]:
+    """What the config.json of a model says of its language model; empty when there is none."""
+    config = read_json_object(folder / "config.json")
+    text = config.get("text_config")
+    return text if isinstance(text, dict) else config
+
+
 def starter_folder() -> Path:
     """The folder of the starter model, which the package index has, whether it is there or not."""
     return models_folder() / "starter"

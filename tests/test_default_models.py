@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specchat import paths
-from specchat.cli.options import PROFILE_OPTIONS, read_profile_layers
+from specchat.cli.options import KEY_BY_FLAG, parameter_name, read_profile_layers
 from specchat.errors import ModelError
 from specchat.hub.find_models import find_head, find_local_model, find_model
 from specchat.hub.local_models import local_models, locate_model
@@ -14,7 +14,7 @@ from specchat.profile import shipped_drafters as shipped
 from specchat.profile.shipped_drafters import with_shipped_drafters
 from tests.each_row import each_row
 
-NO_OPTIONS = {option.parameter_name: None for option in PROFILE_OPTIONS} | {"exact": None, "profile": "chat"}
+NO_OPTIONS = {parameter_name(flag): None for flag in KEY_BY_FLAG} | {"exact": None, "profile": "chat"}
 
 
 @pytest.fixture(autouse=True)

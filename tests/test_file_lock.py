@@ -28,9 +28,8 @@ with Path(sys.argv[1]).open("a+b", buffering=0) as file:
 @pytest.fixture(params=["posix", "windows"])
 def system(request, monkeypatch) -> str:
     if request.param == "windows":
-        monkeypatch.setitem(sys.modules, "msvcrt", FakeMsvcrt())
-        monkeypatch.setitem(sys.modules, "fcntl", None)
-        monkeypatch.setattr(file_lock, "_LOCKS", file_lock._system_locks())
+        monkeypatch.setattr(file_lock, "MSVCRT", FakeMsvcrt())
+        monkeypatch.setattr(file_lock, "FCNTL", None)
     return request.param
 
 

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 import specchat
-from specchat.cli.edit_commit import check_repository, commit_files, has_other_changes
+from specchat.app.edit_commit import plan_commit, tracked_files
 from specchat.context.file_listing import list_folder
+from specchat.edit.atomic_write import Replacement
 from specchat.edit.check_commands import run_checks
+from specchat.errors import SpecchatError, UsageError
 from specchat.git_command import run_git
 
 HOOKS = ("pre-commit", "commit-msg", "post-commit", "post-index-change", "reference-transaction", "prepare-commit-msg")
@@ -64,21 +66,60 @@ def test_a_check_and_the_list_of_files_start_nothing_of_the_repository(repositor
     assert names(traces) == set()
 
 
+def commit(path: Path, new: bytes) -> None:
+    planned = plan_commit([Replacement(path, path.read_bytes(), new)], "Change it")
+    path.write_bytes(new)
+    planned.make()
+
+
 def test_a_commit_runs_its_hooks_and_nothing_else(repository, traces):
-    (repository / "a.py").write_text("x = 2\n")
-    check_repository([repository / "a.py"])
-    assert has_other_changes(repository / "a.py")
+    tracked_files([repository / "a.py"])
     assert names(traces) == set()
 
-    commit_files([repository / "a.py"], "Set x")
+    commit(repository / "a.py", b"x = 2\n")
 
     assert {"pre-commit", "commit-msg", "post-commit"} <= names(traces) <= set(HOOKS)
 
 
+@pytest.mark.parametrize("key", ["filter.own.clean", "filter.own.process", "gpg.program", "gpg.ssh.program"])
+def test_filters_and_signers_of_the_repository_are_named_and_do_not_run(repository, traces, tmp_path, key):
+    program = write_program(tmp_path / "evil", traces / "evil")
+    values = {key: str(program), "filter.own.required": "true", "gpg.format": "ssh" if "ssh" in key else "openpgp"}
+    values |= {"user.signingKey": "x", "commit.gpgSign": str(key.startswith("gpg")).lower()}
+    (repository / "other.txt").write_text("text\n")
+    run_git(repository, "add", "other.txt")
+    run_git(repository, "commit", "-qm", "Other")
+    for name, value in values.items():
+        subprocess.run(["git", "config", name, value], cwd=repository, check=True, timeout=20)
+    for pattern in ("*.txt", "*"):  # first only the file beside the edited one
+        (repository / ".gitattributes").write_text(f"{pattern} filter=own\n")
+        (repository / "other.txt").write_text("changed, so that git reads it\n")
+        if pattern == "*" or key.startswith("gpg"):
+            with pytest.raises(UsageError, match=f"would start .*{key}"):
+                plan_commit([Replacement(repository / "a.py", b"x = 1\n", b"x = 2\n")], "Set x")
+        else:
+            commit(repository / "a.py", b"x = 2\n")
+    run_git(repository, "status", "--porcelain")
+    run_git(repository, "add", ".")
+    assert "evil" not in names(traces)
+
+
+def test_a_key_that_cannot_be_set_aside_stops_git(repository):
+    subprocess.run(["git", "config", "filter.a=b.clean", "evil"], cwd=repository, check=True, timeout=20)
+
+    with pytest.raises(SpecchatError, match="has the key"):
+        tracked_files([repository / "a.py"])
+
+
 def test_a_name_with_magic_of_git_is_a_name(repository):
-    for name in ("*.py", ":(top)x.py"):
-        (repository / name).write_text("y = 1\n")
-    commit_files([repository / "*.py", repository / ":(top)x.py"], "Add y")
+    odd = [repository / "*.py", repository / ":(top)x.py"]
+    for path in odd:
+        path.write_text("y = 1\n")
+    run_git(repository, "add", "--", *(path.name for path in odd))
+    run_git(repository, "commit", "-qm", "Odd")
+    changes = [Replacement(path, b"y = 1\n", b"y = 2\n") for path in odd]
+    planned = plan_commit(changes, "Set y")
+    planned.make()
 
     shown = run_git(repository, "show", "--name-only", "--format=", "-z", "HEAD").stdout
     assert sorted(filter(None, shown.split(b"\0"))) == [b"*.py", b":(top)x.py"]

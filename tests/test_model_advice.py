@@ -90,7 +90,7 @@ def test_the_embedded_model_stays_greedy_and_every_value_names_its_origin(tmp_pa
 
     chain = read_profile_chain("chat")
     folder = model(tmp_path / "mine", {"repetition_penalty": 1.1}, SMOLLM2)
-    settings = merge_sources(load_profile("chat", {"models.target": str(folder)}), chain.sources)
+    settings = merge_sources(load_profile("chat", {"models.target": str(folder)}), chain)
 
     assert "advice for SmolLM2-135M-Instruct" == str(settings.origin("sampling", "temperature"))
     assert f"model {folder / 'generation_config.json'}" == str(settings.origin("sampling", "repetition_penalty"))

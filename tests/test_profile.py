@@ -178,10 +178,9 @@ def test_a_profile_can_be_a_path_and_extend_its_neighbour(tmp_path):
         ),
         ("[[routes]]\ncontains = ['x']", ":1: a rule of [[routes]] needs a kind: edit, files,"),
         (
-            "[[routes]]\nkind = 'chat'\nvariants = ['lokup']",
-            ":3: routes.variants cannot be 'lokup'; did you mean 'lookup'?",
+            "[[drafter_orders]]\nkind = 'chat'\nvariants = ['lokup']",
+            ":3: drafter_orders.variants cannot be 'lokup'; did you mean 'lookup'?",
         ),
-        ("[[routes]]\nkind = 'chat'\nvariants = []", ":3: routes.variants must name a drafter"),
         ("[[routes]]\nkind = 'chat'\ncontains = 'x'", ":3: routes.contains must be a list of texts, not 'x'"),
         ("[[routes]]\nkind = 'chat'\ncontains = [1]", ":3: routes.contains must be a list of texts, not [1]"),
         ("[routes]\nkind = 'chat'", ":1: routes must be a list of tables, [[routes]], not"),
@@ -322,7 +321,7 @@ def test_every_value_has_an_origin(own_folder, tmp_path):
     above = (read_project_file(project).source(), environment_source({"SPECCHAT_SAMPLING_SEED": "4"}))
     chain = read_profile_chain("mine")
 
-    settled = merge_sources(chain.base, (*chain.sources, *above))
+    settled = merge_sources(Profile(), (*chain, *above))
 
     assert Sampling(temperature=1.0, top_k=1, top_p=0.6, min_p=0.3, seed=4) == settled.value.sampling
     said = {key: str(settled.origin("sampling", key)) for key in asdict(Sampling())}
@@ -470,7 +469,7 @@ def test_every_shipped_profile_matches_the_schema(name):
         "[sampling]\ntemprature = 1", "[sampling]\ntemperature = 6", "[sampling]\ntop_p = 0.0",
         "[limits]\nanswer = 'x'",
         "[speculation]\nvariant = 'lokup'", "[[routes]]\ncontains = ['x']", "[[routes]]\nkind = 'x'", "models = 3",
-        "[speculation]\nbudget = true", "[[routes]]\nkind = 'chat'\nvariants = ['x']",
+        "[speculation]\nbudget = true", "[[drafter_orders]]\nkind = 'chat'\nvariants = ['x']",
     ],
 )  # fmt: skip
 def test_an_invalid_profile_does_not_match_the_schema_either(own_folder, text):

@@ -144,6 +144,7 @@ class TestTheTerminalObeysNothing:
         with user_undo_store().lock():
             user_undo_store().add(HOSTILE, [Replacement(path, b"x = 1\n", HOSTILE.encode())])
         monkeypatch.setitem(FRONT_ENDS, "undo", "specchat.cli.undo:undo")
+        monkeypatch.chdir(tmp_path)
 
         for arguments in (["--list"], ["--diff"], []):
             ran = command(monkeypatch, "undo", *arguments, on_terminal=True)

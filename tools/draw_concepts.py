@@ -7,6 +7,7 @@ The tree is one that prompt lookup proposes, with words in the place of tokens. 
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -150,7 +151,9 @@ FIGURES = {"concept-tree": draw_tree, "concept-acceptance": draw_acceptance, "co
 
 
 def main() -> int:
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs"
+    parser = argparse.ArgumentParser(description="Draw the figures of docs/concepts.md.")
+    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "docs")
+    folder = parser.parse_args().folder
     for name, draw in FIGURES.items():
         (folder / f"{name}.svg").write_text(draw(), encoding="utf-8")
         print(folder / f"{name}.svg")

@@ -5,8 +5,8 @@ python -m tools.draw_packages [FILE]
 
 from __future__ import annotations
 
+import argparse
 import re
-import sys
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -53,10 +53,11 @@ def draw(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([head, f"<style>{STYLE}</style>", *boxes, "</svg>"]) + "\n"
 
 
-def main(arguments: Sequence[str]) -> None:
-    path = Path(arguments[0]) if arguments else ROOT / "docs" / "architecture.svg"
-    path.write_text(draw(layers()), encoding="utf-8")
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Draw the packages by layer.")
+    parser.add_argument("file", nargs="?", type=Path, default=ROOT / "docs" / "architecture.svg")
+    parser.parse_args().file.write_text(draw(layers()), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -31,7 +31,7 @@ from specchat.edit.operations import (
     SortImports,
 )
 from specchat.edit.source_text import make_source
-from specchat.refactoring.find_refactoring import make_refactoring
+from specchat.refactoring.find_refactoring import make_refactoring, plan_refactorings
 from specchat.refactoring.python_imports import ruff_fixes
 from specchat.refactoring.python_rename import rename_in_python
 from specchat.refactoring.splices import RefusedError, splice_text, whole_area
@@ -52,7 +52,7 @@ class Outcome(StrEnum):
 class Case:
     """Some files and an operation; `after` is None when it has to be refused."""
 
-    operation: Operation
+    operation: Operation | str  # a string: in the words of a person
     language: str
     files: Texts
     after: Texts | None
@@ -62,6 +62,8 @@ class Case:
     @property
     def kind(self) -> str:
         match self.operation:
+            case str():
+                return "in words"
             case Rename():
                 return f"rename in {'Python' if self.language == 'python' else 'other languages'}"
             case Remove(what=what):
@@ -89,20 +91,24 @@ def read_cases(path: Path = CASES) -> list[Case]:
 
 def _case(row: Mapping[str, Any]) -> Case:
     language = row.get("language", "python")
-    name = f"a{LANGUAGES[language].suffixes[0]}"
+    name = row.get("name_of_file", f"a{LANGUAGES[language].suffixes[0]}")
     files = row.get("files") or {name: row["before"]}
     after = row.get("after_files") or ({name: row["after"]} if "after" in row else None)
     beside = {row.get("beside_name", "b.py"): row["beside"]} if "beside" in row else {}
     return Case(_operation(row), language, files, after, row.get("trap", ""), beside)
 
 
-def _operation(row: Mapping[str, Any]) -> Operation:
+def _operation(row: Mapping[str, Any]) -> Operation | str:
     kind, scope = NameKind(row.get("kind", "")), row.get("scope", "")
     match row["operation"]:
+        case "words":
+            return row["words"]
         case "rename":
             return Rename(row["old"], row["new"], kind, scope)
         case "remove":
-            return Remove(Removable(row["what"]), scope, bool(row.get("is_single")))
+            return Remove(Removable(row["what"]), scope, bool(row.get("is_single")), row.get("called", ""))
+        case "remove definition":
+            return RemoveDefinition(row["name"], kind, scope)
         case "sort imports":
             return SortImports()
         case "set":
@@ -121,8 +127,12 @@ def by_us(case: Case, folder: Path) -> Texts | None:
             return None
         return {name: steps[names[name]].apply(text) for name, text in case.files.items()}
     name, text = next(iter(case.files.items()))
+    source = make_source(text.encode(), names[name])
     try:
-        return {name: make_refactoring(make_source(text.encode(), names[name]), [case.operation]).text}
+        if isinstance(case.operation, str):
+            planned = plan_refactorings([source], case.operation)
+            return {name: planned[0].text} if planned else None
+        return {name: make_refactoring(source, [case.operation]).text}
     except RefusedError:
         return None
 

@@ -8,12 +8,15 @@ said into an order, renders the events, and sends a decision for each proposal.
     complete.py          the verb: a gap in a text in, events out; the models are waited for
     edit.py              the verb: files and an instruction in, events out, all files written or none
     edit_task.py         prompts, ways, retries, or the syntax tree: EditJob -> EditResult
+    named_operation.py   the model names the operation that an instruction is, and the syntax tree carries it out
+    model_ability.py     what a model is asked for in an edit, by its size
     edit_events.py       its order, its events, and the one class of an accepted edit
     hunk_review.py       decisions about hunks, with their keys, and the callbacks of a front end for a person
     edit_renderer.py     the events of an edit and the review of its hunks, by these callbacks
     edit_progress.py     the position of the streamed text in the original, also as a status line
     edit_call.py         the edit of one file as protocols show it: diff, permission, end
     updates.py           what editors and programs are shown of an answer, as JSON of the Agent Client Protocol
+    edit_commit.py       a git commit of what one edit changed, and nothing else
     edit_session.py      the conversation that rewrites files, and the profile that it has
     consent.py           what a person decides about a change, and when one must be asked
 

@@ -91,8 +91,8 @@ def _read(chat: ChatState, question: Question | Request) -> ReadQuestion:
         read = ReadQuestion(question)
     else:
         names, chat.pending_names = (*chat.pending_names, *question.names), ()
-        window = chat.conversation.window_tokens
-        read = read_question(replace(question, names=names), window, chat.sources.loader, chat.access)
+        access = replace(chat.access, loader=chat.sources.loader)
+        read = read_question(replace(question, names=names), chat.conversation.window_tokens, access)
     return replace(read, request=replace(read.request, wants_probabilities=chat.wants_probabilities))
 
 

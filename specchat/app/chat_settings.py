@@ -24,10 +24,10 @@ from specchat.profile.keys import Profile
 from specchat.profile.validation import key_info, key_types
 
 DEFAULT, VARIANT = "default", "variant"
-MODEL_KEYS = (
-    "models.target", "models.draft", "models.heads", "models.weights", "models.backend", "models.url",
-    "models.api_key_file",
-)  # fmt: skip
+LOCAL_MODEL = {  # the keys of a model of this disk, beside those that choose it
+    "models.draft": "auto", "models.heads": ["auto"], "models.backend": "builtin", "models.url": "",
+    "models.api_key_file": "",
+}  # fmt: skip
 MAX_SHOWN_CHARACTERS = 60
 
 
@@ -112,21 +112,15 @@ def switch_model(chat: ChatState, name: str) -> CommandResult:
     if not name:
         return CommandResult("\n".join(_model_lines(conversation.model)))
     if name == DEFAULT:
-        conversation.change(dict.fromkeys(MODEL_KEYS))
+        conversation.change(dict.fromkeys(("models.target", "models.weights", *LOCAL_MODEL)))
         return CommandResult(f"model {conversation.model}, as the profile says")
-    located = _locate(name)
+    located = locate_model(name)
+    if located.folder is None:
+        raise ModelError(f"{located.name} is not on this disk; 'specchat models pull {located.name}' downloads it")
     _check_window(located, conversation.turns(), conversation.model)
     held_bytes = sum(int(size) for size in conversation.call("stats")["memory_bytes"].values())
     weights = _fitting_weights(located, held_bytes, conversation.model)
-    models = {
-        "target": located.name,
-        "draft": "auto",
-        "heads": ["auto"],
-        "backend": "builtin",
-        "url": "",
-        "api_key_file": "",
-    }
-    conversation.change({**{f"models.{key}": value for key, value in models.items()}, "models.weights": weights})
+    conversation.change({**LOCAL_MODEL, "models.target": located.name, "models.weights": weights})
     reads = "; it reads the conversation again with the next question" if conversation.turns() else ""
     return CommandResult(f"model {located.name}{f' with {weights} weights' if weights else ''}{reads}")
 
@@ -149,13 +143,6 @@ def _model_lines(current: str) -> Iterator[str]:
 def choice_text(choice: LocalChoice) -> str:
     """For example: 257 MiB, bf16, fits, drafts with eagle3."""
     return ", ".join(filter(None, [choice.size, choice.quantization, choice.fit, choice.drafters]))
-
-
-def _locate(name: str) -> LocatedModel:
-    located = locate_model(name)
-    if located.folder is None:
-        raise ModelError(f"{located.name} is not on this disk; 'specchat models pull {located.name}' downloads it")
-    return located
 
 
 def _check_window(located: LocatedModel, turns: Sequence[StoredTurn], current: str) -> None:

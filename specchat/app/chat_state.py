@@ -48,7 +48,7 @@ class ChatState:
     notices: tuple[str, ...] = ()  # lines about the last answer; a question has several answers when tools are used
     agent: ProjectAgent = field(init=False)
     _part_reader: PartReader | None = field(default=None, init=False)  # made for the first request with files
-    _answer_parts: list[str] = field(default_factory=list[str], init=False)
+    answer: str = field(default="", init=False)  # the last one, as far as it has come
     _full_sessions: set[str] = field(default_factory=set[str], init=False)  # whose context is nearly full
 
     def __post_init__(self) -> None:
@@ -61,10 +61,10 @@ class ChatState:
             case Routed():
                 self.routed, self.finished = event, None
             case TextDelta(text=text):
-                self._answer_parts.append(text)
+                self.answer += text
             case Finished():
                 self.finished = self.last_outcome = event
-                self._answer_parts = [event.without_repeats(self.answer)]
+                self.answer = event.without_repeats(self.answer)
             case Failed():
                 self.last_outcome = event
             case _:
@@ -72,11 +72,7 @@ class ChatState:
         self.notices = tuple(filter(None, self._notices_about(event)))
 
     def start_answer(self) -> None:
-        self.last_outcome, self._answer_parts = None, []
-
-    @property
-    def answer(self) -> str:
-        return "".join(self._answer_parts)
+        self.last_outcome, self.answer = None, ""
 
     def _notices_about(self, event: Event) -> Iterator[str]:
         if isinstance(event, Finished):

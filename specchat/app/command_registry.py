@@ -35,7 +35,7 @@ from specchat.host.wire_values import from_json
 from specchat.plugins.discovery import find_extensions
 from specchat.plugins.extension import Extension
 from specchat.plugins.own_plugins import missing_plugin
-from specchat.profile import Models, profile_names
+from specchat.profile import profile_names
 
 COMMAND_PATTERN = re.compile(r"/(?P<name>[a-z]+:[^\s:]+:\S+|[a-z][a-z-]*)(?:\s+(?P<argument>.*))?\Z", re.DOTALL)
 MAX_LISTED_SESSIONS = 20
@@ -202,8 +202,8 @@ def _fork(chat: ChatState, _argument: str) -> CommandResult:
 
 
 def _file(chat: ChatState, argument: str) -> CommandResult:
-    name = unquoted_name(argument)
-    check_name(name, chat.sources.loader)  # report a mistake now, not with the next request
+    name, access = unquoted_name(argument), replace(chat.access, loader=chat.sources.loader)
+    check_name(name, access)  # report a mistake now, not with the next request
     chat.pending_names = (*chat.pending_names, name)
     return CommandResult(f"{name} is attached to the next request")
 
@@ -217,7 +217,7 @@ def _summarize(chat: ChatState, argument: str) -> CommandResult:
         name, _, question = typed.partition(" ")
     if not name:
         raise UsageError("/summarize needs a file, and perhaps a question about it")
-    named, listing = resolve_names([unquoted_name(name)], access=chat.access)
+    named, listing = resolve_names([unquoted_name(name)], chat.access)
     if len(named) != 1 or listing.files:
         raise UsageError("/summarize reads one file; attach a folder with @, which finds the matching passages")
     return CommandResult(request=Question(question.strip() or SUMMARY_QUESTION, files=(named[0],), has_mentions=False))
@@ -230,17 +230,13 @@ def _profile(chat: ChatState, name: str) -> CommandResult:
     settings = conversation.settings.with_profile(name)
     models = settings.profile.models
     is_other = not models.is_on_server and models != conversation.settings.profile.models
-    if is_other and not _may_load(chat, models):
-        return CommandResult(f"no model is loaded; the profile stays {Path(conversation.profile).stem}")
+    if is_other and chat.ui.confirm is not None:
+        from specchat.app.model_loading import loading_question  # most sessions never need it
+
+        if not chat.ui.confirm(loading_question(models)):
+            return CommandResult(f"no model is loaded; the profile stays {Path(conversation.profile).stem}")
     conversation.use(settings)
     return CommandResult(f"profile {name}" + ("; other models load with the next request" if is_other else ""))
-
-
-def _may_load(chat: ChatState, models: Models) -> bool:
-    """Whether other models may be loaded; the user is asked, if one is there."""
-    from specchat.app.model_loading import loading_question  # most sessions never need it
-
-    return chat.ui.confirm is None or chat.ui.confirm(loading_question(models))
 
 
 def _stats(chat: ChatState, _argument: str) -> CommandResult:
@@ -328,7 +324,7 @@ FILE_COMMANDS: Mapping[str, CommandInfo] = {
             "rewrite files, reviewed hunk by hunk; -l, --check, --together and --plan as for specchat edit",
         ),
         CommandInfo("apply", "[N] [PATH]", "write a code block of the last answer to its file"),
-        CommandInfo("undo", "[N|FILE]", "undo the last edit of files, or another one"),
+        CommandInfo("undo", "[N|FILE|--all]", "undo the last edit in this project, or another one"),
     )
 }
 

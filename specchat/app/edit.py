@@ -42,8 +42,9 @@ from specchat.app.edit_task import (
     sketch_instruction,
 )
 from specchat.app.edited_files import EditedFile
+from specchat.app.model_ability import ModelAbility
 from specchat.chat.events import Event, Notice
-from specchat.edit.check_commands import run_checks, split_check_command
+from specchat.edit.check_commands import run_checks, verify_command
 from specchat.edit.contract import find_warnings
 from specchat.edit.edit_intent import is_question
 from specchat.edit.edit_plan import EditPlan, Region
@@ -97,7 +98,7 @@ def edit(order: EditOrder, session: EditSession, consent: EditConsent, write: Wr
     last answer, and the commands of --check see all new texts at once.
     """
     for command in order.checks:
-        split_check_command(command)
+        verify_command(command)
     if order.writes:
         yield from map(Notice, user_undo_store().notices)  # a write that was cut off is completed before the reading
     sources = [file.read() for file in order.files]
@@ -107,7 +108,7 @@ def edit(order: EditOrder, session: EditSession, consent: EditConsent, write: Wr
     is_joint, unchanged = order.is_together or any(job.refactoring for job in jobs), list[NoChangeError]()
     waiting = list[Callable[[], Generator[Event | EditEvent, Decision | None, AcceptedEdit]]]()
     for file, planned in zip(order.files, jobs, strict=True):
-        job = planned if is_joint else replace(planned, check=_project_check(order, file, planned, accepted))
+        job = planned if is_joint else replace(planned, check=_project_check(order, file, planned, accepted, session))
         run = session.new_run(keeps_context=order.is_together)
         yield Rewriting(job.source, file.is_new)
         try:
@@ -123,7 +124,7 @@ def edit(order: EditOrder, session: EditSession, consent: EditConsent, write: Wr
         accepted.append((yield from decided()))
     if not accepted:
         raise unchanged[0]
-    _check_together(order, accepted if is_joint else ())
+    _check_together(order, accepted if is_joint else (), session)
     if order.writes:
         yield from _write_all(order.instruction or SKETCH_APPLIED, accepted, session, write)
 
@@ -188,9 +189,11 @@ def _make_jobs(
     if order.is_together and not renamings:
         return multi_file_jobs(sources, order.instruction, session.window_tokens)
     planned: Sequence[Refactoring | None] = renamings or [None] * len(sources)
+    ability = session.ability if is_asked else ModelAbility()
+    jobs = [EditJob(each, order.instruction, session.window_tokens, order.region, ability=ability) for each in sources]
     return [
-        replace(file.job(EditJob(source, order.instruction, session.window_tokens, order.region)), refactoring=renaming)
-        for file, source, renaming in zip(order.files, sources, planned, strict=True)
+        replace(file.job(job), refactoring=renaming)
+        for file, job, renaming in zip(order.files, jobs, planned, strict=True)
     ]
 
 
@@ -276,7 +279,7 @@ def _accepted(file: EditedFile, job: EditJob, result: EditResult, run: EditRun, 
 
 
 def _project_check(
-    order: EditOrder, file: EditedFile, job: EditJob, accepted: Sequence[AcceptedEdit]
+    order: EditOrder, file: EditedFile, job: EditJob, accepted: Sequence[AcceptedEdit], session: EditSession
 ) -> Callable[[str], None]:
     """Run the commands of --check on a new text, beside the files that were accepted before it."""
 
@@ -285,15 +288,15 @@ def _project_check(
         if order.checks:
             earlier = {each.file.path.resolve(): each.new_bytes for each in accepted}
             target = file.path.resolve()
-            run_checks(order.checks, target, {**earlier, target: job.source.encode(text)})
+            run_checks(order.checks, target, {**earlier, target: job.source.encode(text)}, session.cancelled)
 
     return check
 
 
-def _check_together(order: EditOrder, accepted: Sequence[AcceptedEdit]) -> None:
+def _check_together(order: EditOrder, accepted: Sequence[AcceptedEdit], session: EditSession) -> None:
     texts = {each.file.path.resolve(): each.new_bytes for each in accepted}
     for path in texts:
-        run_checks(order.checks, path, texts)
+        run_checks(order.checks, path, texts, session.cancelled)
 
 
 def _write_all(

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
+from functools import cached_property
 from threading import Event as Flag
 
+from specchat.app.model_ability import ModelAbility
 from specchat.chat.events import Event, Totals
 from specchat.chat.request import Request
 from specchat.chat.sum_totals import sum_totals
@@ -52,6 +54,11 @@ class EditSession(AbstractContextManager["EditSession"]):
         if isinstance(conversation, HostedConversation):
             return conversation.window_tokens
         return (self._request.settings or read_settings()).profile.limits.context
+
+    @cached_property
+    def ability(self) -> ModelAbility:
+        """What the model is asked for, by its size."""
+        return ModelAbility.of((self._request.settings or read_settings()).profile.models)
 
     @property
     def summary(self) -> str:

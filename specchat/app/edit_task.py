@@ -1,10 +1,11 @@
 """From an instruction to a new text: the ways to ask, the prompts, the checks of the answers, and the retries.
 
-A way that does not work is followed by another one (`edit_plan.py`), at most three in all: the whole text, a smaller
-scope, search/replace blocks. Each file or region is one turn and is rewritten completely; prompt lookup copies what
-stays the same. An unusable answer goes back to the model with the reason, at most twice in an edit, unless it was
-already ended because it could not become the file (`answer_watch.py`). With --together the first request attaches every
-file, and each answer is one whole file that sees the answers before it, so that a change of a name reaches all of them.
+First, a model that can do it names the operation that the instruction is (`named_operation.py`). A way that does not
+work is followed by another one (`edit_plan.py`), at most three in all: the whole text, a smaller scope, search/replace
+blocks. Each file or region is one turn and is rewritten completely; prompt lookup copies what stays the same. An
+unusable answer goes back to the model with the reason, at most twice in an edit, unless it was already ended because it
+could not become the file (`answer_watch.py`). With --together the first request attaches every file, and each answer is
+one whole file that sees the answers before it, so that a change of a name reaches all of them.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 
+from specchat.app.model_ability import ModelAbility
+from specchat.app.named_operation import confirmation, name_operation, refactoring_of
 from specchat.chat.events import Event, Notice
 from specchat.chat.request import BLOCKS_TASK, EDIT_TASK, Attachment, Request
 from specchat.edit.answer_blocks import choose_text
@@ -40,11 +43,17 @@ from specchat.edit.sketch import UnclearSketchError, merge_sketch, without_fence
 from specchat.edit.source_text import Source
 from specchat.edit.syntax_check import check_names, check_syntax, check_uses
 from specchat.errors import BrokenEditError, ContextError, DeclinedError, NoChangeError, SpecchatError, UsageError
-from specchat.refactoring import Refactoring, RefusedError, find_missing_name, plan_refactorings
+from specchat.refactoring import (
+    Refactoring,
+    RefusedError,
+    find_missing_name,
+    plan_refactorings,
+    possible_operations,
+)
 
 ANSWER_MARGIN_TOKENS = 512
 MAX_WAYS = 3
-WHOLE_TEXT, ANSWER = EditPlan(), EditPlan(is_answer=True)
+WHOLE_TEXT, ANSWER, NAMED = EditPlan(), EditPlan(is_answer=True), EditPlan(refactoring="an operation", is_named=True)
 MAX_REPAIRS = 2
 SKETCH_PROMPT = (
     "Write the file with the changes that the sketch below shows. A marker such as `# ... existing code ...` stands "
@@ -58,7 +67,8 @@ class EditJob:
 
     `check` raises BrokenEditError for a text that parses and is still wrong. `first_request` replaces the default
     prompt when the file is one of several or does not exist yet; it is then rewritten as a whole or not at all.
-    `refactoring` is this text's part of one that is about several. `sketch`: the lines to change, with gaps.
+    `refactoring` is this text's part of one that is about several. `ability` is that of the model, None for a text that
+    is rewritten whatever the model can. `sketch`: the lines to change, with gaps.
     """
 
     source: Source
@@ -68,6 +78,7 @@ class EditJob:
     check: Callable[[str], None] = lambda _text: None
     first_request: Request | None = None
     refactoring: Refactoring | None = None
+    ability: ModelAbility | None = None
     sketch: str = ""
 
 
@@ -103,7 +114,9 @@ def possible_ways(job: EditJob) -> Iterator[Refactoring | EditPlan | ContextErro
         return iter(planned)
     if is_question(job.instruction):
         return iter([ANSWER])
-    return islice(possible_plans(job.source, job.instruction, job.window_tokens, job.region), MAX_WAYS)
+    is_named = job.ability and job.ability.names_operations and possible_operations(job.source, job.instruction)
+    plans = islice(possible_plans(job.source, job.instruction, job.window_tokens, job.region), MAX_WAYS)
+    return chain([NAMED] if is_named else [], plans)
 
 
 def _sketch_ways(job: EditJob) -> Iterator[EditPlan | ContextError | UnclearSketchError]:
@@ -178,18 +191,26 @@ class _Edit:
         self.checked_text = ""  # the last complete text that passed all checks
 
     def run(self) -> Generator[Event, object, EditResult]:
-        for way in possible_ways(self.job):
-            if isinstance(way, Refactoring):
-                return (yield from self._refactor(way))
-            if isinstance(way, ContextError | UnclearSketchError):
-                self.failures.append(way)
-                continue
-            if way.merged:
-                return (yield from self._take(way, way.merged))
-            if way.is_answer:
-                yield from self._answer_question()
-            if self.failures:
-                yield Notice(f"{self.failures[-1]}; now trying {way.description}")
+        job = self.job
+        for way in possible_ways(job):
+            match way:
+                case ContextError() | UnclearSketchError():
+                    self.failures.append(way)
+                    continue
+                case EditPlan(is_named=True):
+                    operation = yield from name_operation(job.source, job.instruction, job.window_tokens, self.edit_run)
+                    if operation is None:
+                        continue
+                    warnings = confirmation(operation, job.instruction)
+                    return (yield from self._refactor(refactoring_of(job.source, operation, job.region), warnings))
+                case EditPlan(merged=str() as merged) if merged:
+                    return (yield from self._take(way, merged, EditWarnings()))
+                case EditPlan(is_answer=True):
+                    yield from self._answer_question()
+                case EditPlan():
+                    yield from map(Notice, self._announcement(way))
+                case _:
+                    return (yield from self._refactor(way))
             try:
                 return (yield from self._follow(way))
             except (ContextError, UnusableAnswerError, BrokenEditError) as failure:
@@ -200,19 +221,30 @@ class _Edit:
         self.edit_run.candidate = self.first_candidate
         raise self.failures[0]
 
-    def _refactor(self, refactoring: Refactoring) -> Generator[Event, object, EditResult]:
+    def _announcement(self, way: EditPlan) -> Iterator[str]:
+        """Why this way is tried, or, before the first one, that the model is too small for it."""
+        if self.failures:
+            yield f"{self.failures[-1]}; now trying {way.description}"
+        elif self.job.ability:
+            lines = sum(each.last - each.first + 1 for each in way.regions) or self.job.source.text.count("\n")
+            if warning := self.job.ability.warning_before(lines):
+                yield f"{self.job.source.name}: {warning}"
+
+    def _refactor(
+        self, refactoring: Refactoring, warnings: EditWarnings | None = None
+    ) -> Generator[Event, object, EditResult]:
         source, text = self.job.source, refactoring.text
-        way = EditPlan(refactoring=refactoring.describe())
+        way = EditPlan(refactoring=refactoring.describe(), is_named=warnings is not None)
         if text == source.text:
             raise NoChangeError(f"{source.name}: nothing to change ({way.refactoring})")
-        return (yield from self._take(way, text))
+        return (yield from self._take(way, text, warnings or EditWarnings()))
 
-    def _take(self, way: EditPlan, text: str) -> Generator[Event, object, EditResult]:
-        """A text that was made without a model."""
+    def _take(self, way: EditPlan, text: str, warnings: EditWarnings) -> Generator[Event, object, EditResult]:
+        """A text that no model wrote."""
         yield Notice(f"{self.job.source.name}: {way.description}")
         self.edit_run.candidate = text
         self.job.check(text)
-        return EditResult(text, way, EditWarnings())
+        return EditResult(text, way, warnings)
 
     def _answer_question(self) -> Generator[Event, object]:
         """Say what the model answers. NoChangeError, because the instruction asks for no change."""
@@ -244,7 +276,7 @@ class _Edit:
         if kept.text == job.source.text:
             raise NoChangeError(f"{job.source.name}: the model changed blanks only, which nothing asks for")
         self.edit_run.candidate = kept.text
-        check_uses(job.source, kept.text)
+        check_uses(job.source, kept.text, ignored=self._chosen_text)
         return EditResult(kept.text, way, kept.warnings, tuple(self.failures))
 
     def _rewrite_region(
@@ -262,10 +294,14 @@ class _Edit:
     def _check_whole(self, text: str) -> None:
         job = self.job
         check_syntax(job.source, text)
-        # what the chosen lines no longer define, the user may define elsewhere
-        check_names(job.source, text, ignored=region_source(job.source, job.region).text if job.region else "")
+        check_names(job.source, text, ignored=self._chosen_text)
         job.check(text)
         self.checked_text = text
+
+    @property
+    def _chosen_text(self) -> str:
+        """The lines that the user chose: what they no longer define, the user may define elsewhere."""
+        return region_source(self.job.source, self.job.region).text if self.job.region else ""
 
     def _passes(self, text: str) -> bool:
         try:

@@ -20,7 +20,9 @@ FENCE = re.compile(r"^ {0,3}(?P<marks>`{3,}|~{3,})", re.MULTILINE)
 
 def export_conversation(path: Path, name: str, turns: Sequence[StoredTurn]) -> str:
     """As JSON for a file with this suffix, else as Markdown. Turns with the same turn before them are versions."""
-    return _as_json(name, turns) if path.suffix.lower() == ".json" else _as_markdown(name, turns)
+    if path.suffix.lower() == ".json":
+        return _as_json(name, turns)
+    return "\n\n".join([f"# {' '.join(name.split()) or 'A conversation'}", *_markdown_blocks(turns)]) + "\n"
 
 
 def write_new_file(path: Path, text: str) -> None:
@@ -32,10 +34,6 @@ def write_new_file(path: Path, text: str) -> None:
         raise InputError(f"{path}: exists already; name another file") from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
-
-
-def _as_markdown(name: str, turns: Sequence[StoredTurn]) -> str:
-    return "\n\n".join([f"# {' '.join(name.split()) or 'A conversation'}", *_markdown_blocks(turns)]) + "\n"
 
 
 def _as_json(name: str, turns: Sequence[StoredTurn]) -> str:

@@ -75,7 +75,7 @@ def apply_block(chat: ChatState, argument: str, ui: EditUI) -> str:
 
 
 def undo_file_edit(_chat: ChatState, argument: str, _ui: EditUI) -> str:
-    """`/undo [N|FILE]`: undo an applied edit, the last one by default."""
+    """`/undo [N|FILE|--all]`: undo an applied edit, the last one of this project by default."""
     return take_back(argument.removeprefix("@"), "/undo")
 
 

@@ -29,15 +29,6 @@ PART_PROMPT = (
 )
 
 
-@dataclass(frozen=True)
-class _Room:
-    """How long the parts, the notes about one part, and all notes about a file may be."""
-
-    part_characters: int
-    note_tokens: int
-    notes_characters: int
-
-
 @dataclass
 class PartReader:
     """Asks questions in a conversation. Remembers the notes about files, so that a repeated question is quick."""
@@ -47,27 +38,25 @@ class PartReader:
 
     def ask(self, request: Request, window_tokens: int, cancelled: Flag) -> Iterator[Event]:
         """The events of the answer, and before them the progress of reading the files that do not fit."""
-        budget = ContextBudget.of_window(window_tokens)
-        _, long = split_named_files(request.files, budget)
+        _, long = split_named_files(request.files, ContextBudget.of_window(window_tokens))
         if long:
-            notes_characters = budget.passage_characters // len(long)
-            room = _Room(budget.part_characters, max(1, int(window_tokens * NOTE_SHARE)), notes_characters)
-            notes = yield from self._read(long, request, room, cancelled)
+            notes = yield from self._read(long, request, window_tokens, cancelled)
             request = replace(request, files=tuple(notes.get(file, file) for file in request.files))
         yield from self.conversation.ask(request, cancelled)
 
     def _read(
-        self, long: tuple[Attachment, ...], request: Request, room: _Room, cancelled: Flag
+        self, long: tuple[Attachment, ...], request: Request, window_tokens: int, cancelled: Flag
     ) -> Generator[Event, None, dict[Attachment, Attachment]]:
         """The notes in place of each file."""
         notes = dict[Attachment, Attachment]()
+        notes_characters = ContextBudget.of_window(window_tokens).passage_characters // len(long)
         with closing(self.conversation.open_beside()) as beside:
             for file in long:
                 if (file, request.text) not in self._notes:
-                    reading = _Reading(beside, file, request, room, cancelled)
+                    reading = _Reading(beside, file, request, window_tokens, notes_characters, cancelled)
                     self._notes[file, request.text] = yield from reading.notes()
                 text = self._notes[file, request.text]
-                kept = text[: room.notes_characters]
+                kept = text[:notes_characters]
                 notes[file] = Attachment(f"notes about all of {file.name}", kept)
                 yield Notice(_attached_line(file, kept, len(text) - len(kept)))
         return notes
@@ -86,21 +75,22 @@ class _Reading:
     beside: Conversation
     file: Attachment
     request: Request
-    room: _Room
+    window_tokens: int
+    notes_characters: int  # of all notes about the file
     cancelled: Flag
 
     def notes(self) -> Generator[Event, None, str]:
         name, text = self.file.name, self.file.text
         for _ in range(MAX_LEVELS):
             text = yield from self._read_level(name, text)
-            if len(text) <= self.room.notes_characters:
+            if len(text) <= self.notes_characters:
                 break
             name = f"the notes about {self.file.name}"
         return text
 
     def _read_level(self, name: str, text: str) -> Generator[Event, None, str]:
         """The notes about the parts of a text, in a row."""
-        notes, part_characters = list[str](), self.room.part_characters
+        notes, part_characters = list[str](), ContextBudget.of_window(self.window_tokens).part_characters
         parts = split_parts(text, part_characters)
         while len(notes) < len(parts):
             try:
@@ -122,7 +112,8 @@ class _Reading:
             self.beside.rewind(turns)
         prompt = PART_PROMPT.format(number=index + 1, count=count, name=name, question=self.request.text)
         part = Attachment(f"{name} part {index + 1}", parts[index])
-        request = Request(prompt, (part,), self.room.note_tokens, variant=self.request.variant)
+        max_tokens = max(1, int(self.window_tokens * NOTE_SHARE))
+        request = Request(prompt, (part,), max_tokens, variant=self.request.variant)
         note = list[str]()
         for event in self.beside.ask(request, self.cancelled):
             match event:

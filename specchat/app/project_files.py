@@ -17,7 +17,7 @@ from typing import Protocol
 from specchat.chat.request import MAX_ATTACHED_BYTES
 from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.edit.atomic_write import Replacement, read_content
-from specchat.edit.source_text import Source, make_source
+from specchat.edit.source_text import Source, make_source, refuse_notebook
 from specchat.edit.undo_store import apply_edit, record_edit, user_undo_store
 from specchat.errors import FileChangedError, InputError
 
@@ -97,6 +97,7 @@ class ProjectFiles:
             if buffer:
                 raise InputError(f"{name}: {UNSAVED.format('a text of this name')}")
             return make_source(b"", name)
+        refuse_notebook(name)
         on_disk = make_source(self.read_bytes(path), name)
         if self.are_written_by_editor:
             if buffer is None:

@@ -6,10 +6,9 @@ Every front end makes a `Question` of what its user typed; the verb (`ask.py`) r
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 from specchat.chat.request import AnswerFormat, Attachment, Request
-from specchat.context.at_names import NO_LOADERS, THIS_FOLDER, FileAccess, Loaders, check_name, find_mentions
+from specchat.context.at_names import THIS_FOLDER, FileAccess, check_name, find_mentions
 
 
 @dataclass(frozen=True)
@@ -29,19 +28,14 @@ class Question:
     def __post_init__(self) -> None:
         Request(self.text)  # UsageError for an empty text
 
-    def check(self, loaders: Loaders = NO_LOADERS, access: FileAccess = THIS_FOLDER) -> None:
+    def check(self, access: FileAccess = THIS_FOLDER) -> None:
         """InputError for a name that leads to nothing, found before an engine is needed."""
         for name in self.names:
-            check_name(name, loaders, access)
-        self.mentions(loaders, access)
+            check_name(name, access)
+        self.mentions(access)
 
-    def mentions(self, loaders: Loaders, access: FileAccess) -> list[str]:
-        return find_mentions(self.text, loaders, access) if self.has_mentions else []
-
-
-def reading_once() -> FileAccess:
-    """Access to the files of this folder, of which each is read once."""
-    return FileAccess(read=cache(THIS_FOLDER.read))
+    def mentions(self, access: FileAccess) -> list[str]:
+        return find_mentions(self.text, access) if self.has_mentions else []
 
 
 @dataclass(frozen=True)
@@ -53,22 +47,20 @@ class ReadQuestion:
     sources: tuple[str, ...] = ()
 
 
-def read_question(
-    question: Question, window_tokens: int, loaders: Loaders = NO_LOADERS, access: FileAccess = THIS_FOLDER
-) -> ReadQuestion:
+def read_question(question: Question, window_tokens: int, access: FileAccess = THIS_FOLDER) -> ReadQuestion:
     """Read the files, or the passages of them that answer the question.
 
     InputError for a name that cannot be read, and ContextError for a text that fits no window of this size.
     """
     request = Request(question.text, question.files, answer_format=question.answer_format)
     Request(question.text).check_size(window_tokens)
-    names = [*question.names, *question.mentions(loaders, access)]
+    names = [*question.names, *question.mentions(access)]
     if not (names or question.files):
         return ReadQuestion(request)
     from specchat.context.retrieve import ContextBudget, RetrievedContext, describe_texts, gather_context
 
     budget = ContextBudget.of_window(window_tokens)
-    found = gather_context(names, question.text, budget, loaders, access) if names else RetrievedContext()
+    found = gather_context(names, question.text, budget, access) if names else RetrievedContext()
     notices = filter(None, (found.notice, describe_texts(question.files, budget)))
     request = Request(question.text, (*found.files, *question.files), answer_format=question.answer_format)
     return ReadQuestion(request, "\n".join(notices), found.sources)

@@ -4,14 +4,17 @@ from pathlib import Path
 
 from specchat.app.edit import display_path
 from specchat.chat.attachments import decode_bytes, display_name
+from specchat.context.file_listing import find_repository
 from specchat.edit.hunks import unified_diff
-from specchat.edit.undo_store import StoredEdit, find_edit, undo_edit, undo_replacements, user_undo_store
+from specchat.edit.undo_store import StoredEdit, UndoStore, find_edit, undo_edit, undo_replacements, user_undo_store
+
+ALL_PROJECTS = "--all"
 
 
 def take_back(which: str, command: str, *, is_forced: bool = False) -> str:
-    """Take back the last edit, the edit of this number, or the last one of this file; `command` takes that back."""
+    """Take back the last edit of this project, ALL_PROJECTS, or of a file, or one by number; `command` undoes that."""
     store = user_undo_store()
-    edit = find_edit(store, which)
+    edit = _find(store, which)
     undone = undo_edit(store, edit, is_forced=is_forced)
     names = ", ".join(display_path(Path(file.path)) for file in undone.files)
     line = f"took back edit {edit.number} of {names} · {command} {undone.number} applies it again"
@@ -26,7 +29,7 @@ def recovered_edits() -> list[str]:
 def take_back_diff(which: str, *, is_forced: bool) -> str:
     """What would change."""
     store = user_undo_store()
-    writes = undo_replacements(store, find_edit(store, which), is_forced=is_forced)
+    writes = undo_replacements(store, _find(store, which), is_forced=is_forced)
     texts = ((str(each.path), each.old, each.new) for each in writes)
     return "".join(unified_diff(name, _decoded(old, name), _decoded(new, name)) for name, old, new in texts)
 
@@ -34,6 +37,12 @@ def take_back_diff(which: str, *, is_forced: bool) -> str:
 def stored_edits() -> list[str]:
     """A line for each stored edit, the newest last."""
     return [_line(edit) for edit in user_undo_store().edits()]
+
+
+def _find(store: UndoStore, which: str) -> StoredEdit:
+    """The project is the repository around the current folder, or this folder."""
+    here = Path.cwd().resolve()
+    return find_edit(store, "") if which == ALL_PROJECTS else find_edit(store, which, find_repository(here) or here)
 
 
 def _line(edit: StoredEdit) -> str:

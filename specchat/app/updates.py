@@ -11,18 +11,29 @@ from typing import Any, Literal
 
 from specchat.app.agent.agent_loop import CallFinished, CallStarted
 from specchat.app.consent import PlannedChange
+from specchat.chat.events import REPETITION, TOOL_CALLS
 from specchat.chat.tools import ToolCall
 from specchat.host.protocol import JsonObject
 
 ANSWER_CHUNK, THOUGHT_CHUNK, USER_CHUNK = "agent_message_chunk", "agent_thought_chunk", "user_message_chunk"
 IN_PROGRESS, COMPLETED, FAILED = "in_progress", "completed", "failed"  # states of a tool call
 
+StopReason = Literal["end_turn", "max_tokens", "cancelled"]
+STOP_REASONS: dict[str, StopReason] = {
+    "stop": "end_turn", "length": "max_tokens", REPETITION: "max_tokens", "cancelled": "cancelled",
+    TOOL_CALLS: "end_turn",  # the calls were the last of the loop
+}  # fmt: skip
 CallKind = Literal["read", "search", "edit", "execute", "other"]
 KINDS: dict[str, CallKind] = {
     "read": "read", "list": "search", "search": "search", "edit": "edit", "write": "edit", "run": "execute",
 }  # fmt: skip
 
 PathOf = Callable[[str], Path]  # of the name of a file in a project
+
+
+def stop_reason(finish_reason: str) -> StopReason:
+    """In the words of the protocol; a server may have ends of its own."""
+    return STOP_REASONS.get(finish_reason, "end_turn")
 
 
 def chunk(kind: str, text: str, message_id: str | None = None) -> JsonObject:

@@ -8,32 +8,40 @@ Knows tokens and seconds; no text, no model and no front end.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Self
 
 from specchat.acceptance_counts import Acceptance
-from specchat.chat.events import Totals, of_first_tokens
+from specchat.chat.events import (
+    NO_DRAFTER,
+    TARGET,
+    CommittedToken,
+    LikelyToken,
+    StepDone,
+    Totals,
+    of_first_tokens,
+)
+from specchat.chat.plain_baseline import UNKNOWN_ESTIMATE, PlainEstimate
 from specchat.engine.decode import Step
-from specchat.engine.stats import NO_DRAFTER, StepCounts
 
 
 @dataclass(frozen=True, slots=True)
 class _TimedStep:
     """A step, and the clock after it."""
 
-    counts: StepCounts
+    step: StepDone
     seconds: float
     other_seconds: float
 
     @property
     def tokens(self) -> int:
-        return self.counts.tokens
+        return self.step.tokens
 
     def first(self, tokens: int) -> Self:
-        return replace(self, counts=self.counts.first(tokens))
+        return replace(self, step=self.step.first(tokens))
 
 
 class AnswerAccount:
@@ -70,9 +78,9 @@ class AnswerAccount:
         own = self.seconds - self._queue_seconds - self._other_seconds
         self._prompt = replace(self._prompt, prefill_seconds=own)
 
-    def add_step(self, step: Step, kept_tokens: int | None = None) -> None:
+    def add_step(self, step: StepDone) -> None:
         """Add a step whose text can be read now."""
-        self._steps.append(_TimedStep(StepCounts.of_step(step, kept_tokens), self.seconds, self._other_seconds))
+        self._steps.append(_TimedStep(step, self.seconds, self._other_seconds))
 
     def add_thinking(self, tokens: int) -> None:
         self.thinking_tokens += tokens
@@ -85,12 +93,13 @@ class AnswerAccount:
         self.thinking_tokens = thinking_tokens
 
     def totals(self) -> Totals:
-        steps, last = [step.counts for step in self._steps], self._steps[-1] if self._steps else None
+        steps, last = [each.step for each in self._steps], self._steps[-1] if self._steps else None
+        committed = [token for step in steps for token in step.committed_tokens]
         return replace(
-            self._prompt, completion_tokens=sum(step.tokens for step in steps), steps=len(steps),
-            draft_tokens=sum(step.drafted for step in steps),
+            self._prompt, completion_tokens=len(committed), steps=len(steps),
+            draft_tokens=sum(len(step.draft_tokens) for step in steps),
             acceptance=sum((step.acceptance for step in steps), Acceptance()),
-            accepted_by_drafter=dict(Counter(name for step in steps for name in step.accepted_sources)),
+            accepted_by_drafter=dict(Counter(token.source for token in committed if token.source != TARGET)),
             steps_by_drafter=dict(Counter(step.drafter for step in steps if step.drafter != NO_DRAFTER)),
             draft_seconds=sum(step.draft_seconds for step in steps),
             verify_seconds=sum(step.verify_seconds for step in steps),
@@ -106,12 +115,37 @@ class AnswerAccount:
         return self._steps[0].seconds if self._steps else 0.0
 
 
-def describe_drafters(steps: Iterable[StepCounts]) -> str:
+def step_done(
+    step: Step, token_count: int, token_bytes: Callable[[int], bytes], plain: PlainEstimate = UNKNOWN_ESTIMATE
+) -> StepDone:
+    """The step with so many of its committed tokens, as the user gets it."""
+    sources = [*step.accepted_sources, TARGET]
+    committed = tuple(
+        CommittedToken(token, token_bytes(token), source)
+        for token, source in zip(step.committed_tokens[:token_count], sources[:token_count], strict=True)
+    )
+    if step.probabilities:
+        committed = tuple(
+            replace(
+                token, probability=known.committed,
+                likeliest=tuple(LikelyToken(token_bytes(id), share) for id, share in known.likeliest),
+            )
+            for token, known in zip(committed, step.probabilities[:token_count], strict=True)
+        )  # fmt: skip
+    draft_tokens = tuple(step.tree.tokens[1:])
+    return StepDone(
+        draft_tokens, tuple(step.tree.parents[1:]), committed, step.draft_seconds, step.verify_seconds,
+        draft_token_bytes=tuple(map(token_bytes, draft_tokens)), draft_sources=tuple(step.tree.sources[1:]),
+        plain_seconds=plain.seconds, plain_error=plain.error,
+    )  # fmt: skip
+
+
+def describe_drafters(steps: Iterable[StepDone]) -> str:
     """Steps, acceptance and computing time for each token of each drafter, in the order of their first steps.
 
     "no drafter 3 of 16 steps, 12.5 ms/token; suffix 13 steps, acceptance 76 % (42 of 55), 9.1 ms/token"
     """
-    by_drafter = defaultdict[str, list[StepCounts]](list)
+    by_drafter = defaultdict[str, list[StepDone]](list)
     for step in steps:
         by_drafter[step.drafter].append(step)
     total = sum(map(len, by_drafter.values()))
@@ -119,7 +153,7 @@ def describe_drafters(steps: Iterable[StepCounts]) -> str:
     return "; ".join(_describe_drafter(name, done, total if not number else 0) for number, (name, done) in described)
 
 
-def _describe_drafter(name: str, steps: Sequence[StepCounts], total: int) -> str:
+def _describe_drafter(name: str, steps: Sequence[StepDone], total: int) -> str:
     acceptance = sum((step.acceptance for step in steps), Acceptance())
     count = f"{len(steps)} of {total} steps" if total else f"{len(steps)} step{'' if len(steps) == 1 else 's'}"
     accepted, tested = sum(acceptance.accepted), sum(acceptance.tested)

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from specchat.chat.drafted_text import LoadedModels
-from specchat.chat.request import EDIT_TASKS, AnswerFormat, Request
+from specchat.chat.request import CHOICES, EDIT_TASKS, REGEX, AnswerFormat, Request
 from specchat.chat.tools import ANY_TOOL, CALL_OR_ANSWER, SOME_TOOL, Tool
 from specchat.chat.transcript import Turn
 from specchat.engine.grammar import Grammar
 from specchat.profile import Prompt
 from specchat.profile.keys import FREE_CALLS, GRAMMAR_CALLS, Agent
-from specchat.text.llguidance_grammar import json_schema_grammar, lark_grammar, regex_grammar
+from specchat.text.llguidance_grammar import compile_grammar
 from specchat.text.thinking_budget import make_thinking_budget
 from specchat.text.tool_grammar import forced_call_grammar, free_call_grammar
 
@@ -37,15 +37,9 @@ def format_grammar(answer_format: AnswerFormat | None, models: LoadedModels) -> 
     """That of the required format. UsageError for a schema or a regular expression that cannot be one."""
     if answer_format is None:
         return None
-    tokenizer = models.tokenizer
-    match answer_format.kind:
-        case "schema":
-            make_grammar, text = json_schema_grammar, answer_format.text
-        case "lark":
-            make_grammar, text = lark_grammar, answer_format.text
-        case _:
-            make_grammar, text = regex_grammar, answer_format.regex
-    return make_grammar(text, tokenizer.folder, _columns(models), tokenizer.stop_token_ids)
+    is_choice = answer_format.kind == CHOICES
+    kind, source = (REGEX, answer_format.regex) if is_choice else (answer_format.kind, answer_format.text)
+    return compile_grammar(kind, source, models.tokenizer, _columns(models))
 
 
 def thought_and_call_grammar(

@@ -19,22 +19,14 @@ class AnswerParts:
     def __init__(self, prefix: str, place: str) -> None:
         self.calls = list[ToolCall]()
         self._place = place
-        self._text, self._thinking = [prefix] if prefix else list[str](), list[str]()
-
-    @property
-    def text(self) -> str:
-        return "".join(self._text)
-
-    @property
-    def thinking(self) -> str:
-        return "".join(self._thinking)
+        self.text, self.thinking = prefix, ""
 
     def cut_text(self, length: int) -> None:
-        self._text = [self.text[:length]]
+        self.text = self.text[:length]
 
     @property
     def is_thought_alone(self) -> bool:
-        return bool(self._thinking) and not (self._text or self.calls)
+        return bool(self.thinking) and not (self.text or self.calls)
 
     def add(self, streamed: StreamedParts) -> Iterator[Event]:
         """Keep what was streamed, and tell it."""
@@ -42,10 +34,10 @@ class AnswerParts:
             if part.kind == TOOL_CALL:
                 yield from self._add_call(part)
             elif part.kind == TEXT:
-                self._text.append(part.text)
+                self.text += part.text
                 yield TextDelta(part.text)
             else:
-                self._thinking.append(part.text)
+                self.thinking += part.text
                 yield ThinkingDelta(part.text)
 
     def _add_call(self, part: AnswerPart) -> Iterator[Event]:

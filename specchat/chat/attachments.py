@@ -50,8 +50,13 @@ def display_name(path: Path) -> str:
 
 
 def decode_text(content: bytes, name: str) -> str:
-    """The text of these bytes; InputError when they are not text."""
-    return decode_bytes(content, name)[0]
+    """The text of these bytes with plain newlines, as an edit reads it; InputError when they are not text."""
+    return plain_newlines(decode_bytes(content, name)[0])
+
+
+def plain_newlines(text: str) -> str:
+    """The text with line feeds as newlines, also one with carriage returns alone, as old Macs wrote."""
+    return text.replace("\r\n", "\n") if "\n" in text else text.replace("\r", "\n")
 
 
 def decode_bytes(raw: bytes, name: str) -> tuple[str, str]:

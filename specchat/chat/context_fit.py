@@ -154,11 +154,9 @@ def _with_short_results(turn: Turn) -> Turn:
 
 
 def _without_results(turn: Turn) -> Turn:
-    return replace(turn, tool_results=tuple(_without_text(each) for each in turn.tool_results))
-
-
-def _without_text(result: ToolResult) -> ToolResult:
-    return replace(result, text=LEFT_OUT) if len(result.text) > len(LEFT_OUT) else result
+    texts = (min(each.text, LEFT_OUT, key=len) for each in turn.tool_results)
+    results = zip(turn.tool_results, texts, strict=True)
+    return replace(turn, tool_results=tuple(replace(each, text=text) for each, text in results))
 
 
 def _with_short_answer(turn: Turn) -> Turn:

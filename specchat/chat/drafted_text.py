@@ -18,8 +18,6 @@ from specchat.engine.model import Model
 from specchat.profile import Profile
 from specchat.text.tokenizer import Tokenizer
 
-INDEX_BYTES_PER_TOKEN = 512  # of the text, for the Python objects in which drafters index it; 450 were measured
-
 
 @dataclass(frozen=True)
 class LoadedModels:
@@ -77,8 +75,7 @@ class DraftedText:
         """The bytes that this text holds: its KV cache, and what its drafters keep."""
         own = {id(each): each for each in self.drafters.values() if each is not self.chooser}
         states = sum(drafter.memory_bytes() for drafter in own.values())
-        indexes = INDEX_BYTES_PER_TOKEN * len(self.generation.tokens)
-        return {"kv_cache": self.models.target.pool.bytes_of(self.generation.cache), "drafters": states + indexes}
+        return {"kv_cache": self.models.target.pool.bytes_of(self.generation.cache), "drafters": states}
 
     def _relative_pass_cost(self, rows: int) -> float:
         return self.models.costs.relative_pass_cost(len(self.generation.tokens), rows)

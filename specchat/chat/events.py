@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol, Self, TypeVar
 
 from specchat.acceptance_counts import Acceptance
@@ -18,6 +19,7 @@ REPETITION = "repetition"  # the finish reason of an answer that repeated itself
 TOOL_CALLS = "tool_calls"  # the finish reason of an answer that calls tools
 TRUNCATED_REASONS = ("length", REPETITION)  # the model did not end the answer
 TARGET = "target"  # the source of a token that the target sampled and no drafter proposed
+NO_DRAFTER = "plain"  # the drafter of steps without draft tokens
 MAX_SHOWN_ERROR = 0.12  # relative; a speedup with a larger error is shown as a range
 MAX_KNOWN_ERROR = 0.6  # with a larger one, it is not shown
 
@@ -152,6 +154,15 @@ class StepDone:
         return replace(self, committed_tokens=self.committed_tokens[:tokens])
 
     @property
+    def drafter(self) -> str:
+        """Of the first draft token."""
+        return self.draft_sources[0] if self.draft_sources else NO_DRAFTER
+
+    @property
+    def seconds(self) -> float:
+        return self.draft_seconds + self.verify_seconds
+
+    @property
     def depths(self) -> list[int]:
         """Of the root, which has 0, and of each draft token."""
         depths = [0]
@@ -175,7 +186,7 @@ class StepDone:
             path.append(node)
         return path
 
-    @property
+    @cached_property
     def acceptance(self) -> Acceptance:
         """What was tested of the draft. Nothing is behind a stop string, nor an end token that the target sampled, too:
         such a token is never accepted from a draft.
@@ -326,6 +337,10 @@ class Finished:
     def without_repeats(self, text: str) -> str:
         """The text of the answer, of what has streamed."""
         return text[: len(text) - self.repeated_characters]
+
+    def kept_steps(self, steps: Iterable[Tokens]) -> Iterator[Tokens]:
+        """The steps of the answer, of those that have come."""
+        return of_first_tokens(steps, self.totals.completion_tokens) if self.totals.repeated_tokens else iter(steps)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from threading import Event as Flag
 from time import perf_counter
 
-from specchat.chat.answer_account import AnswerAccount
+from specchat.chat.answer_account import AnswerAccount, step_done
 from specchat.chat.drafted_text import LoadedModels
 from specchat.chat.events import Event, Finished, PrefillProgress, TextDelta, Totals
 from specchat.chat.fim_request import FimRequest
@@ -98,12 +98,12 @@ class FimCompleter:
             pieces = [stream.push([token]) for token in step.committed_tokens]
             if to_repeat and (new_text := "".join(pieces)):
                 if not new_text.startswith(to_repeat):
-                    account.add_step(step)
+                    account.add_step(step_done(step, len(pieces), tokenizer.token_bytes))
                     return "stop"  # the text before the gap is not continued
                 pieces, to_repeat = _without_beginning(pieces, len(to_repeat)), ""
             text += "".join(pieces)
             released, token_count = _push_until_stop(stops, pieces)
-            account.add_step(step, token_count)
+            account.add_step(step_done(step, token_count, tokenizer.token_bytes))
             if released:
                 yield TextDelta(released)
             if stops.is_found:

@@ -159,17 +159,18 @@ class PlainBaseline:
 
     def estimate(self) -> PlainEstimate | None:
         """The time of plain decoding for the answer so far; None without steps, or when nothing was compared."""
-        seconds, drafted_seconds, squares = 0.0, 0.0, 0.0
-        for step in self._steps:
-            plain = self.step_estimate(step.rows, step.tokens, step.seconds)
-            if plain is None:
-                return None
-            seconds += plain.seconds
-            squares += plain.seconds**2
-            drafted_seconds += plain.seconds if step.rows > 1 else 0.0
-        if not seconds:
+        by_rows = {rows: self.step_estimate(rows, 1, 1.0) for rows in {step.rows for step in self._steps}}
+        plain_seconds = [
+            (step.rows, step.tokens * step.seconds * unit.seconds)
+            for step in self._steps
+            if (unit := by_rows[step.rows]) is not None
+        ]
+        seconds = sum(each for _rows, each in plain_seconds)
+        if not seconds or len(plain_seconds) < len(self._steps):
             return None
+        drafted_seconds = sum(each for rows, each in plain_seconds if rows > 1)
         correction = self._measured_correction() or _Correction(1.0, 0.0, MIN_SCATTER)
+        squares = sum(each**2 for _rows, each in plain_seconds)
         own_error = NORMAL_INTERVAL * correction.scatter * math.sqrt(squares)  # of the passes of the answer
         return PlainEstimate(seconds, math.hypot(correction.error * drafted_seconds, own_error) / seconds)
 

@@ -6,9 +6,9 @@ stored tokens and those of the new end. When a template changes the past (trims 
 prompt is encoded again, and the KV cache still serves the common prefix.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
 
 from specchat.chat.attachments import with_attachments
 from specchat.chat.reference_corpus import ReferenceCorpus, with_passages
@@ -46,7 +46,7 @@ def build_next_prompt(
     "off", the prompt has the end of the thought, so that the model begins with the answer.
     """
     messages = _messages(turns, request, reference_corpus, tokenizer.chat.tool_format)
-    rendered = _render_with_tools(tokenizer, system, messages, thinking, request)
+    rendered = _render(tokenizer, system, messages, thinking, request)
     if thinking == "off" and (marks := tokenizer.chat.thinking):
         rendered += marks.without_thought(rendered, is_call=bool(request.forced_schemas))
     last = turns[-1] if turns else Turn("")
@@ -144,30 +144,21 @@ def _user_content(turn: Turn, reference_corpus: ReferenceCorpus | None) -> str:
     return with_passages(turn.user, reference_corpus.search(turn.user))
 
 
-def _render_with_tools(
-    tokenizer: Tokenizer, system: str, messages: list[Message], thinking: str, request: Request
-) -> str:
-    """The conversation with its tools; a template without tools gets them as text."""
-    tools = request.offered_tools
-    if tokenizer.chat.reads_tools:
-        return _render(tokenizer, system, messages, thinking, [tool.to_template() for tool in tools])
-    texts = [system.strip(), describe_tools(tools, request.answer_tool) if tools else ""]
-    return _render(tokenizer, "\n\n".join(filter(None, texts)), spell_out(messages), thinking)
+def _render(tokenizer: Tokenizer, system: str, messages: list[Message], thinking: str, request: Request) -> str:
+    """The conversation as text; a template without tools gets them as text.
 
-
-def _render(
-    tokenizer: Tokenizer,
-    system: str,
-    messages: list[Message],
-    thinking: str,
-    tools: Sequence[Mapping[str, Any]] = (),
-) -> str:
-    """The conversation as text. If the template has no system role, the system prompt precedes the first question."""
+    If the template has no system role, the system prompt precedes the first question.
+    """
+    tools = [tool.to_template() for tool in request.offered_tools]
+    if not tokenizer.chat.reads_tools:
+        described = describe_tools(request.offered_tools, request.answer_tool) if tools else ""
+        tools, messages = [], spell_out(messages)
+        system = "\n\n".join(filter(None, [system.strip(), described]))
+    render = partial(tokenizer.chat.render, thinking=thinking, tools=tools)
     if not system.strip():
-        return tokenizer.chat.render(messages, add_generation_prompt=True, thinking=thinking, tools=tools)
+        return render(messages)
     try:
-        with_system = [{"role": "system", "content": system}, *messages]
-        rendered = tokenizer.chat.render(with_system, add_generation_prompt=True, thinking=thinking, tools=tools)
+        rendered = render([{"role": "system", "content": system}, *messages])
     except ModelError:
         rendered = ""
     if tokenizer.control_tokens.escape(system.strip()) in rendered:
@@ -176,4 +167,4 @@ def _render(
         messages = [{"role": "user", "content": system}, *messages]
     else:
         messages = [{"role": "user", "content": f"{system}\n\n{messages[0]['content']}"}, *messages[1:]]
-    return tokenizer.chat.render(messages, add_generation_prompt=True, thinking=thinking, tools=tools)
+    return render(messages)

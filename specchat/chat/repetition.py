@@ -3,7 +3,8 @@
 The decision is made token by token and depends on the text alone, so an answer ends at the same token with any drafter,
 and is cut back to the same place. Similar lines, tables and lists of numbers are no repetition: a single other token in
 a block ends the run. A run that a given text contains as well, such as a file with equal rows that is rewritten, is a
-copy and no loop.
+copy and no loop. From the second block of a run on, nothing is shown until that is decided, at most about 96 tokens or
+a third block later.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Repetition:
 
 @dataclass
 class RepetitionDetector:
-    """Watches the tokens of one answer. `repeats` 0 turns it off.
+    """Watches the tokens of one answer. With `repeats` 0 a run is known and nothing ends.
 
     With repeats 3, 32 tokens that stand there three times are a repetition, and so are 8 tokens 12 times. `is_copied`
     says whether a given text contains these tokens, and `end_quality` how well a text can end behind a token.
@@ -45,25 +46,31 @@ class RepetitionDetector:
     _period: int = field(default=0, init=False)  # of the run at the end; 0: there is none
     _run: int = field(default=0, init=False)  # its tokens, with the first block
     _next_check: int = field(default=0, init=False)
+    _decided: int = field(default=0, init=False)
 
     @property
     def is_in_run(self) -> bool:
         """Whether the last tokens repeat the block before them: nothing should be learned from how they are drafted."""
         return self._period > 0 and self._run >= 2 * self._period
 
+    @property
+    def undecided_tokens(self) -> int:
+        """How many of the last tokens may turn out to be repeats that are cut off: not yet to be shown."""
+        return len(self._tokens) - self._decided
+
     def add(self, token: int) -> Repetition | None:
         """Add the next token; the repetition that it completes, or None."""
-        if not self.repeats:
-            return None
         self._tokens.append(token)
         self._follow_run()
         length = len(self._tokens)
-        if self._run < max(self.repeats * self._period, MIN_RUN_TOKENS) or length < self._next_check:
-            return None
-        if self.is_copied(self._tokens[-self._run :]):
+        if not (self.repeats and self.is_in_run) or length < self._next_check:
+            self._decided = length
+        elif self._run >= max(self.repeats * self._period, MIN_RUN_TOKENS):
+            if not self.is_copied(self._tokens[-self._run :]):
+                return Repetition(self._period, self._run // self._period, self._end_of_first_block())
             self._next_check = length + max(self._period, COPY_CHECK_INTERVAL)
-            return None
-        return Repetition(self._period, self._run // self._period, self._end_of_first_block())
+            self._decided = length
+        return None
 
     def add_all(self, tokens: Sequence[int]) -> tuple[Sequence[int], Repetition | None]:
         """Add tokens up to the one that completes a repetition; those that were added, and the repetition."""

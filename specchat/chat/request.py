@@ -13,7 +13,8 @@ from specchat.chat.tools import ANY_TOOL, CALL_OR_ANSWER, NO_TOOL, SOME_TOOL, TO
 from specchat.errors import ContextError, UsageError
 from specchat.profile import ANSWER_FORMATS, THINKING_MODES, Sampling
 
-EDIT_TASK, BLOCKS_TASK = EDIT_TASKS = ("edit", "edit-blocks")  # the answer is a whole file, or search/replace blocks
+# the answer is a whole file, search/replace blocks, or the name of an operation
+EDIT_TASK, BLOCKS_TASK, OPERATION_TASK = EDIT_TASKS = ("edit", "edit-blocks", "edit-operation")
 SCHEMA, REGEX, CHOICES, LARK = FORMAT_KINDS = ANSWER_FORMATS
 MAX_ATTACHED_BYTES = 32 * 2**20
 MAX_CHARACTERS_PER_TOKEN = 128  # the longest token of common vocabularies: so many spaces or dashes

@@ -11,11 +11,10 @@ from specchat.chat.request import Request
 from specchat.chat.request_kinds import first_matching_rule
 from specchat.errors import ProfileError
 from specchat.plugins.own_plugins import missing_variant
-from specchat.profile import Profile, RouteRule, all_drafters
+from specchat.profile import Profile, all_drafters
 
 PINNED = "pinned"  # the reason of a route whose drafter the user named
 HIGH_TEMPERATURE = 1.2  # above this, few draft tokens are accepted
-FALLBACK_RULE = RouteRule(kind="chat")
 # Not told by words, so no rule of a profile names them: an answer that must call a tool, and one after a result.
 TOOL_CALL, TOOL_RESULT = TOOL_KINDS = ("tool_call", "tool_result")
 
@@ -71,23 +70,17 @@ def choose_route(
     name and cannot run with the loaded models.
     """
     temperature = request.sampling(profile.sampling).temperature
-    tool_kind = _tool_kind(request)
-    found = None if tool_kind else first_matching_rule(profile.routes, request, temperature)
-    rule = found or FALLBACK_RULE
-    kind = tool_kind or rule.kind
+    kind = _tool_kind(request)
+    if not kind:
+        rule = first_matching_rule(profile.routes, request, temperature)
+        kind = rule.kind if rule else "chat"
     variant = request.variant or profile.speculation.variant
     budget = profile.speculation.budget
     if variant != "auto":
         check_available(variant, available)
         return Route(kind, variant, _budget(variant, budget), PINNED, (variant,))
-    budget = min(budget, rule.budget or budget)
-    first = next((each for each in rule.variants if each == "auto" or each in available), rule.variants[0])
-    if first == "auto":
-        preferred = (*rule.variants, *profile.drafter_order(kind))
-        candidates = available if auto_candidates is None else auto_candidates | {"auto"}
-        return _auto_route(kind, preferred, budget, candidates, temperature)
-    check_available(first, available)
-    return Route(kind, first, _budget(first, budget), f"the profile sets {first} for {kind}", (first,))
+    candidates = available if auto_candidates is None else auto_candidates | {"auto"}
+    return _auto_route(kind, profile.drafter_order(kind), budget, candidates, temperature)
 
 
 def _tool_kind(request: Request) -> str:
@@ -97,33 +90,17 @@ def _tool_kind(request: Request) -> str:
     return TOOL_RESULT if request.tool_results and not request.text.strip() else ""
 
 
-def check_routes(profile: Profile, available: frozenset[str]) -> None:
-    """Raise ProfileError for a route that names drafters of which none can run; the message begins with its place."""
-    for rule in profile.routes:
-        named = [variant for variant in rule.variants if variant != "auto"]
-        if named and not any(variant in available for variant in named):
-            where = f"{rule.location}: " if rule.location else ""
-            fault = _fault_text(named[0], available)
-            raise ProfileError(f"{where}the route for {rule.kind} names {named[0]}, which {fault}")
-
-
 def check_available(variant: str, available: frozenset[str]) -> None:
     """Raise ProfileError unless this variant is known and can run; the message names what it needs."""
     drafters = all_drafters()
     if variant not in drafters:
         unknown = f"unknown variant {variant!r}; known are {', '.join(drafters)}"
         raise ProfileError(missing_variant(variant) or unknown)
-    if variant in available:
-        return
-    raise ProfileError(f"variant {variant!r} {_fault_text(variant, available)}")
-
-
-def _fault_text(variant: str, available: frozenset[str]) -> str:
-    """Why this drafter cannot run: "needs an EAGLE-3 head trained for this target; available are auto, plain"."""
-    drafters = all_drafters()
-    needs = drafters[variant].needs if variant in drafters else ""
-    fault = f"needs {needs}" if needs else "cannot run with the loaded models"
-    return f"{fault}; available are {', '.join(_only_available(tuple(drafters), available))}"
+    if variant not in available:
+        needs = drafters[variant].needs
+        fault = f"needs {needs}" if needs else "cannot run with the loaded models"
+        names = ", ".join(_only_available(tuple(drafters), available))
+        raise ProfileError(f"variant {variant!r} {fault}; available are {names}")
 
 
 def _auto_route(

@@ -12,7 +12,7 @@ from functools import partial
 from threading import Event as Flag
 from typing import Protocol
 
-from specchat.chat.answer_account import AnswerAccount
+from specchat.chat.answer_account import AnswerAccount, step_done
 from specchat.chat.answer_grammar import format_grammar, thinking_of, thought_and_call_grammar, with_answer_tool
 from specchat.chat.answer_parts import AnswerParts
 from specchat.chat.context_fit import ContextFit
@@ -21,12 +21,9 @@ from specchat.chat.edit_contract import as_answer_text, file_to_rewrite, with_ed
 from specchat.chat.events import (
     NO_OUTPUT_YET,
     REPETITION,
-    TARGET,
     TOOL_CALLS,
-    CommittedToken,
     Event,
     Finished,
-    LikelyToken,
     Notice,
     PrefillProgress,
     Routed,
@@ -34,7 +31,7 @@ from specchat.chat.events import (
     TextDelta,
     Totals,
 )
-from specchat.chat.plain_baseline import UNKNOWN_ESTIMATE, PlainEstimate
+from specchat.chat.plain_baseline import UNKNOWN_ESTIMATE
 from specchat.chat.prompt import NextPrompt
 from specchat.chat.repetition import EXPLANATION, Repetition, RepetitionDetector
 from specchat.chat.request import Request
@@ -42,7 +39,7 @@ from specchat.chat.router import Route, choose_route
 from specchat.chat.transcript import Question, TextOwner, Turn
 from specchat.chooser.acceptance import PLAIN
 from specchat.engine.cache_sizes import bucket_of
-from specchat.engine.decode import GenerationConfig, Step, common_prefix_length
+from specchat.engine.decode import GenerationConfig, common_prefix_length
 from specchat.engine.drafter import AnswerTask
 from specchat.engine.sampling import Sampler
 from specchat.text.answer_stream import AnswerStream, StreamedParts
@@ -82,6 +79,7 @@ class RunningAnswer:
         self.parts = self._no_parts()
         self.repetition: Repetition | None = None
         self._repeated_characters = 0
+        self._undecided = list[Event]()  # what may turn out to be repeats
         self._answered: Turn | None = None
 
     @property
@@ -190,26 +188,30 @@ class RunningAnswer:
         """Yield the events; return the finish reason."""
         generation, start = self._drafted.generation, len(self._drafted.generation.tokens)
         stream, detector = self._answer_stream(opens_thought=opens_thought), self._repetition_detector()
-        config = self._generation_config(route, limit, detector, opens_thought=opens_thought)
+        config, is_stopped = self._generation_config(route, limit, detector, opens_thought=opens_thought), False
         for step in generation.decode(config):
             kept, self.repetition = detector.add_all(step.committed_tokens)
-            piece = stream.push(kept)
-            self.account.add_step(step, piece.token_count)
-            plain = self._drafted.plain_baseline.add_step(len(step.tree), piece.token_count, step.verify_seconds)
-            yield from self._emit(piece)
-            yield _step_done(step, piece.token_count, self.models.tokenizer, plain)
-            if piece.is_stopped:
-                generation.truncate(len(generation.tokens) - len(step.committed_tokens) + piece.token_count)
-                return TOOL_CALLS if self.parts.calls else "stop"
-            if self.repetition or self.cancelled.is_set():
-                yield from self._emit(stream.flush())
-                if not self.repetition:
-                    return "cancelled"
-                self._cut_repeats(self.repetition, self._answer_stream(opens_thought=opens_thought), start)
+            decided = stream.push(kept[: max(len(kept) - detector.undecided_tokens, 0)])
+            undecided = stream.push(kept[decided.token_count :])
+            count, is_stopped = decided.token_count + undecided.token_count, undecided.is_stopped
+            plain = self._drafted.plain_baseline.add_step(len(step.tree), count, step.verify_seconds)
+            done = step_done(step, count, self.models.tokenizer.token_bytes, plain)
+            self.account.add_step(done)
+            yield from self._emit(decided, is_decided=decided.token_count > 0)
+            yield from self._emit(undecided, is_decided=is_stopped)
+            yield done
+            if is_stopped:
+                generation.truncate(len(generation.tokens) - len(step.committed_tokens) + count)
+                break
+            if self.repetition:
+                yield from self._cut_repeats(self.repetition, self._answer_stream(opens_thought=opens_thought), start)
                 return REPETITION
+            if self.cancelled.is_set():
+                yield from self._emit(stream.flush())
+                return "cancelled"
         yield from self._emit(stream.flush())
         is_ended = len(generation.tokens) > start and generation.tokens[-1] in self.models.tokenizer.stop_token_ids
-        if not is_ended:
+        if not (is_stopped or is_ended):
             return "length"
         return TOOL_CALLS if self.parts.calls else "stop"
 
@@ -239,28 +241,37 @@ class RunningAnswer:
         tokenizer = self.models.tokenizer
         return RepetitionDetector(repeats, partial(_is_copied, tokenizer, turns), partial(_end_quality, tokenizer))
 
-    def _cut_repeats(self, repetition: Repetition, stream: AnswerStream, start: int) -> None:
+    def _cut_repeats(self, repetition: Repetition, stream: AnswerStream, start: int) -> Iterator[Event]:
         """Make the answer what it would be if the model had stopped after the first block of what it repeats."""
-        generation, kept, streamed = self._drafted.generation, repetition.kept_tokens, self.parts.text
+        generation, kept = self._drafted.generation, repetition.kept_tokens
+        unseen = sum(len(event.text) for event in self._undecided if isinstance(event, TextDelta))
+        seen = self.parts.text[: len(self.parts.text) - unseen]
         generation.truncate(start + kept)
         self.parts, thinking_tokens = self._no_parts(), 0
         for piece in (stream.push(generation.tokens[start:]), stream.flush()):
             thinking_tokens += piece.thinking_tokens
             for _event in self.parts.add(piece):
                 pass
-        text_length = common_prefix_length(streamed, self.parts.text)
-        self.parts.cut_text(text_length)
-        self._repeated_characters = len(streamed) - text_length
+        text_length = common_prefix_length(seen, self.parts.text)
+        if text_length == len(seen) < len(self.parts.text):
+            yield TextDelta(self.parts.text[text_length:])
+        else:
+            self.parts.cut_text(text_length)
+            self._repeated_characters = len(seen) - text_length
         self.account.cut(kept, thinking_tokens)
         self._drafted.plain_baseline.cut(kept)
 
     def _no_parts(self) -> AnswerParts:
         return AnswerParts(self.request.answer_prefix, f"{self.sampler.seed} {len(self.question.turns)}")
 
-    def _emit(self, streamed: StreamedParts) -> Iterator[Event]:
-        yield from self.parts.add(streamed)
+    def _emit(self, streamed: StreamedParts, *, is_decided: bool = True) -> Iterator[Event]:
+        """What was streamed, after what was undecided before it."""
+        self._undecided += self.parts.add(streamed)
         if streamed.thinking_tokens:
             self.account.add_thinking(streamed.thinking_tokens)
+        if is_decided:
+            yield from self._undecided
+            self._undecided.clear()
 
     def _task_of_drafters(self, route: Route, answer_start: int) -> AnswerTask:
         tokenizer, file = self.models.tokenizer, file_to_rewrite(self.request, self.turns)
@@ -349,26 +360,4 @@ def sampler_of(request: Request, models: LoadedModels) -> Sampler:
         seed=secrets.randbits(SEED_BITS) if sampling.seed is None else sampling.seed,
         vocab_size=min(models.tokenizer.vocab_size, models.target.vocab_size),
         uses_rejection_sampling=speculation.acceptance_test == "rejection_sampling" and not speculation.exact,
-    )  # fmt: skip
-
-
-def _step_done(step: Step, token_count: int, tokenizer: Tokenizer, plain: PlainEstimate) -> StepDone:
-    sources = [*step.accepted_sources, TARGET]
-    committed = tuple(
-        CommittedToken(token, tokenizer.token_bytes(token), source)
-        for token, source in zip(step.committed_tokens[:token_count], sources[:token_count], strict=True)
-    )
-    if step.probabilities:
-        committed = tuple(
-            replace(
-                token, probability=known.committed,
-                likeliest=tuple(LikelyToken(tokenizer.token_bytes(id), share) for id, share in known.likeliest),
-            )
-            for token, known in zip(committed, step.probabilities[:token_count], strict=True)
-        )  # fmt: skip
-    draft_tokens = tuple(step.tree.tokens[1:])
-    return StepDone(
-        draft_tokens, tuple(step.tree.parents[1:]), committed, step.draft_seconds, step.verify_seconds,
-        draft_token_bytes=tuple(map(tokenizer.token_bytes, draft_tokens)), draft_sources=tuple(step.tree.sources[1:]),
-        plain_seconds=plain.seconds, plain_error=plain.error,
     )  # fmt: skip

@@ -13,17 +13,15 @@ from specchat.chat.tools import ToolCall
 class StreamedCalls:
     """The tool calls of one answer in the order of their beginning, as far as they have come."""
 
-    _calls: dict[int, ToolCall] = field(default_factory=dict[int, ToolCall])  # without arguments
-    _arguments: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
+    _calls: dict[int, ToolCall] = field(default_factory=dict[int, ToolCall])
 
     def add(self, delta: ToolCallDelta) -> None:
         call = self._calls.get(delta.index, ToolCall(delta.id, "", ""))
-        self._calls[delta.index] = replace(call, name=call.name or delta.name)
-        self._arguments.setdefault(delta.index, []).append(delta.arguments)
+        arguments = call.arguments + delta.arguments
+        self._calls[delta.index] = replace(call, name=call.name or delta.name, arguments=arguments)
 
     def __iter__(self) -> Iterator[ToolCall]:
-        for index, call in self._calls.items():
-            yield replace(call, arguments="".join(self._arguments[index]))
+        return iter(self._calls.values())
 
     def __len__(self) -> int:
         return len(self._calls)

@@ -90,17 +90,9 @@ def thinking_text(seconds: float) -> str:
     return f"thought for {seconds:.{int(seconds < SECONDS_WITHOUT_TENTHS)}f} s"
 
 
-def _speedup_to_json(totals: Totals) -> dict[str, float | list[float] | None]:
-    """The speed relative to plain decoding and its 95 % interval, for programs; None when unknown."""
-    speedup = totals.speedup
-    if speedup is None:
-        return {"speedup": None, "speedup_interval": None}
-    return {"speedup": round(speedup.factor, 2), "speedup_interval": [round(each, 2) for each in speedup.interval]}
-
-
 def speculation_to_json(totals: Totals) -> dict[str, float | list[float] | dict[str, int] | None]:
     """What speculation brought, for programs; None is unknown."""
-    rate = totals.acceptance.rate
+    rate, speedup = totals.acceptance.rate, totals.speedup
     return {
         "draft_tokens": totals.draft_tokens,
         "accepted_tokens": sum(totals.accepted_by_drafter.values()),
@@ -108,7 +100,8 @@ def speculation_to_json(totals: Totals) -> dict[str, float | list[float] | dict[
         "acceptance_rate": None if rate is None else round(rate, 3),
         "steps": totals.steps,
         "tokens_per_step": round(totals.tokens_per_step, 2),
-        **_speedup_to_json(totals),
+        "speedup": speedup and round(speedup.factor, 2),
+        "speedup_interval": speedup and [round(each, 2) for each in speedup.interval],
         **timing_to_json(totals),
     }
 
@@ -129,7 +122,8 @@ def _speculation(routed: Routed, totals: Totals) -> list[str]:
     if totals.completion_tokens and not totals.steps:
         return []  # a server that does not report its steps
     exactness = [] if totals.is_exact or not totals.draft_tokens else ["near ties may differ"]
-    drafts = acceptance_text(totals) or _no_drafts_text(routed, totals)
+    is_copying = routed.variant in COPYING_DRAFTERS and totals.completion_tokens > 1
+    drafts = acceptance_text(totals) or (f"{routed.variant} found nothing to copy" if is_copying else "no draft tokens")
     return [*_steps_by_drafter(totals), drafts, f"{totals.tokens_per_step:.1f} tokens/step", *exactness]
 
 
@@ -145,8 +139,3 @@ def _steps_by_drafter(totals: Totals) -> list[str]:
     """The steps of each drafter in the order of their first ones, of all steps: "eagle3 1, suffix 13 of 15 steps"."""
     counts = ", ".join(f"{name} {count}" for name, count in totals.steps_by_drafter.items())
     return [f"{counts} of {totals.steps} step{'' if totals.steps == 1 else 's'}"] if counts else []
-
-
-def _no_drafts_text(routed: Routed, totals: Totals) -> str:
-    is_copying = routed.variant in COPYING_DRAFTERS and totals.completion_tokens > 1
-    return f"{routed.variant} found nothing to copy" if is_copying else "no draft tokens"

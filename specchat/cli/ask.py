@@ -7,14 +7,15 @@ import stat
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import click
 
 from specchat.app.chat_state import ChatState
-from specchat.app.question import Question, reading_once
+from specchat.app.question import Question
 from specchat.app.tool_sources import front_end_sources
-from specchat.chat.attachments import decode_text
+from specchat.chat.attachments import decode_text, read_attachment
 from specchat.chat.request import MAX_ATTACHED_BYTES, Attachment
 from specchat.cli.options import profile_options
 from specchat.cli.question_options import (
@@ -27,6 +28,7 @@ from specchat.cli.question_options import (
 )
 from specchat.cli.session_options import conversation_opener, private_option
 from specchat.cli.starter_offer import offer_starter
+from specchat.context.at_names import FileAccess
 from specchat.errors import InputError, UsageError
 from specchat.history.history_reader import ASK
 from specchat.repl.answer_printer import print_answer
@@ -59,8 +61,9 @@ def ask(context: click.Context, words: tuple[str, ...], files: tuple[str, ...], 
     names = tuple(name for name in files if name != STDIN)
     question = replace(question, names=names, answer_format=answer_format_from_options(options))
     open_session = conversation_opener(context.obj, options, kind=ASK)
-    access = reading_once()  # what is read now, such as a pipe, is not read again with the question
-    question.check(front_end_sources().loader, access)
+    # What is read now, such as a pipe, is not read again with the question.
+    access = FileAccess(read=cache(read_attachment), loader=front_end_sources().loader)
+    question.check(access)
     with open_session() as conversation:
         chat = command_chat(conversation, mode, allow)
         chat.access = access

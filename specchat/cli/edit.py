@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,15 +22,15 @@ import click
 from specchat.app.consent import EditConsent
 from specchat.app.edit import describe_ways, drive, rewrite_text
 from specchat.app.edit import edit as edit_verb
+from specchat.app.edit_commit import tracked_files
 from specchat.app.edit_events import EditOrder
 from specchat.app.edit_session import EditSession
 from specchat.app.edited_files import DiskFile, EditedFile, HeldText
 from specchat.chat.request import MAX_ATTACHED_BYTES
 from specchat.cli.completion import complete_files
-from specchat.cli.edit_commit import check_repository
 from specchat.cli.edit_files import EditPrinter
-from specchat.cli.options import profile_options, resolve_profile
-from specchat.cli.session_options import open_host_conversation, private_option, session_request, with_edit_profile
+from specchat.cli.options import edit_profile_options, resolve_profile
+from specchat.cli.session_options import open_host_conversation, private_option, session_request
 from specchat.cli.starter_offer import offer_starter
 from specchat.edit.edit_plan import parse_line_range
 from specchat.edit.edit_turn import Conversation
@@ -71,7 +71,7 @@ class EditCommand(click.Command):
 @click.option("--diff", "is_diff", is_flag=True, help="Print the diff and write nothing.")
 @click.option("--plan", "is_plan", is_flag=True, help="Print the ways in which the edit would be tried, and stop.")
 @click.option("--json", "is_json", is_flag=True, help="Print a line of JSON for each file; writes only with -y.")
-@click.option("--commit", "is_commit", is_flag=True, help="Commit the edited files to git, and only them.")
+@click.option("--commit", "is_commit", is_flag=True, help="Commit this change to git, and no other one.")
 @click.option(
     "--together", "is_together", is_flag=True, help="All files in one conversation, so that each sees the others."
 )
@@ -88,7 +88,7 @@ class EditCommand(click.Command):
 @click.option("--stderr", "writes_stderr", is_flag=True, help="As a filter, report errors on stderr.")
 @click.option("--strict", is_flag=True, help="As a filter, print nothing when the edit fails.")
 @private_option
-@profile_options
+@edit_profile_options
 def edit(words: tuple[str, ...], **options: Any) -> int:
     """Rewrite files by an instruction.
 
@@ -135,7 +135,6 @@ def _is_interactive(options: dict[str, Any]) -> bool:
 def _open_session(options: dict[str, Any], stopped: InterruptFlag, *, offers_starter: bool = True) -> EditSession:
     """The session with the host, or with its replacement in tests."""
     context = click.get_current_context()
-    options = with_edit_profile(options)
     request = session_request(options, kind="edit")
 
     def open_conversation() -> AbstractContextManager[Conversation]:
@@ -149,11 +148,11 @@ def _open_session(options: dict[str, Any], stopped: InterruptFlag, *, offers_sta
 
 
 def _run(order: EditOrder, session: EditSession, options: dict[str, Any], stopped: InterruptFlag) -> int:
-    printer = EditPrinter(order.instruction, options, order.writes, stopped)
+    printer = EditPrinter(order.instruction, options, order.writes, stopped, session.runs)
     is_asked = _is_interactive(options)
     consent = EditConsent(asks=is_asked, can_ask=is_asked, allows_loss=options["allow_shrink"] or not order.writes)
     if order.writes and options["is_commit"]:
-        check_repository([file.path for file in order.files])
+        tracked_files([file.path for file in order.files])  # before a model is asked
     try:
         drive(edit_verb(order, session, consent), printer.on_event, printer.decide)
     except SpecchatError as error:
@@ -194,56 +193,36 @@ def _print_plan(order: EditOrder, session: EditSession) -> int:
 
 
 def _run_as_filter(words: Sequence[str], options: dict[str, Any]) -> int:
-    """Edit stdin; --check needs a file and is ignored."""
-
-    def edit_bytes(raw: bytes) -> bytes:
-        instruction = " ".join(words)
-        if not instruction.strip():
-            raise UsageError(f"an edit needs an instruction; {USAGE}")
-        text = HeldText(_piped_source(raw, options["lang"]))
-        order = replace(_make_order(instruction, (text,), {**options, "checks": ()}), writes=False, next_steps="")
-        consent = EditConsent(can_ask=False, allows_loss=options["allow_shrink"])
-        with interruptible() as stopped, _open_session(options, stopped, offers_starter=False) as session:
-            printer = EditPrinter(instruction, {**options, "is_json": False}, True, stopped)
-            try:
-                return rewrite_text(order, session, consent, printer.on_event, shows_rejected=True).new_bytes
-            except SpecchatError as error:
-                raise printer.report_failure(error) from None
-
-    return run_filter(
-        edit_bytes,
-        writes_stderr=options["writes_stderr"],
-        is_strict=options["strict"],
-        allows_no_change=options["allow_empty"],
-    )
-
-
-def run_filter(
-    edit_bytes: Callable[[bytes], bytes], *, writes_stderr: bool, is_strict: bool, allows_no_change: bool
-) -> int:
     """Write the edited stdin to stdout, or stdin unchanged after an error."""
     raw, new = sys.stdin.buffer.read(MAX_ATTACHED_BYTES + 1), None
-    if not (writes_stderr or os.environ.get("SPECCHAT_STDERR") or sys.stderr.isatty()):
+    if not (options["writes_stderr"] or os.environ.get("SPECCHAT_STDERR") or sys.stderr.isatty()):
         _silence_stderr()
     try:
-        new = _edit_input(edit_bytes, raw, allows_no_change=allows_no_change)
+        new = _edit_piped(raw, " ".join(words), options) if raw else b""  # an empty text needs no model
     except SpecchatError as error:
-        _log(str(error))
-        raise
+        if not (isinstance(error, NoChangeError) and options["allow_empty"]):
+            _log(str(error))
+            raise
+        new = raw
     finally:
         raw += b"" if new is not None else sys.stdin.buffer.read()
-        _write_stdout(new if new is not None else b"" if is_strict else raw)
+        _write_stdout(new if new is not None else b"" if options["strict"] else raw)
     return 0
 
 
-def _edit_input(edit_bytes: Callable[[bytes], bytes], raw: bytes, *, allows_no_change: bool) -> bytes:
-    """Edit; an empty input needs no model."""
-    try:
-        return edit_bytes(raw) if raw else b""
-    except NoChangeError:
-        if allows_no_change:
-            return raw
-        raise
+def _edit_piped(raw: bytes, instruction: str, options: dict[str, Any]) -> bytes:
+    """The new text; --check needs a file and is ignored."""
+    if not instruction.strip():
+        raise UsageError(f"an edit needs an instruction; {USAGE}")
+    text = HeldText(_piped_source(raw, options["lang"]))
+    order = replace(_make_order(instruction, (text,), {**options, "checks": ()}), writes=False, next_steps="")
+    consent = EditConsent(can_ask=False, allows_loss=options["allow_shrink"])
+    with interruptible() as stopped, _open_session(options, stopped, offers_starter=False) as session:
+        printer = EditPrinter(instruction, {**options, "is_json": False}, True, stopped, session.runs)
+        try:
+            return rewrite_text(order, session, consent, printer.on_event, shows_rejected=True).new_bytes
+        except SpecchatError as error:
+            raise printer.report_failure(error) from None
 
 
 def _write_stdout(raw: bytes) -> None:

@@ -6,17 +6,16 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from threading import Timer
 from typing import Any
 
 from specchat.app.consent import Decision
+from specchat.app.edit_commit import PlannedCommit, plan_commit
 from specchat.app.edit_events import AcceptedEdit, EditEvent, Proposed, Rejected, Rewriting, Unchanged, Writing, Written
 from specchat.app.edit_renderer import EditRenderer
 from specchat.chat.events import Event
 from specchat.chat.sum_totals import sum_totals
 from specchat.chat.turn_summary import speculation_to_json
-from specchat.cli.edit_commit import commit_files, has_other_changes
 from specchat.edit.answer_check import UnusableAnswerError
 from specchat.edit.edit_turn import EditRun
 from specchat.edit.hunks import Hunk, diff_hunks, split_lines
@@ -34,9 +33,11 @@ class EditPrinter:
     options: dict[str, Any]
     is_writing: bool
     stopped: InterruptFlag
+    runs: Sequence[EditRun]  # of the session, the current one last
     accepted: list[AcceptedEdit] = field(default_factory=list[AcceptedEdit])
     _name: str = ""  # of the file in progress
     _is_writing_now: bool = False
+    _commit: PlannedCommit | None = None
     _timer: Timer | None = None
     _is_late: bool = False
 
@@ -54,15 +55,15 @@ class EditPrinter:
                 self._name = source.name
                 self._start_timer()
             case Unchanged(name=name, why=why):
-                self._print_json(failure_report(name, why))
+                self._print_json(failure_report(name, why, self.runs[-1:]))
             case AcceptedEdit():
                 self._accept(event)
             case Writing(edits=edits):
+                if self.options["is_commit"]:
+                    self._commit = plan_commit([each.replacement for each in edits], self.instruction)
                 self._is_writing_now = True
-                self._warn_of_other_changes([each.file.path for each in edits])
-            case Written(edits=edits):
-                paths = [each.file.path for each in edits]
-                commit = f" · commit {commit_files(paths, self.instruction)}" if self.options["is_commit"] else ""
+            case Written():
+                commit = f" · commit {self._commit.make()}" if self._commit else ""
                 print(f"{self._renderer.report}{commit}", file=sys.stderr)
             case _:
                 pass
@@ -78,10 +79,10 @@ class EditPrinter:
             error = NoUsableEditError(f"{self._name}: no new text within {self.options['timeout']:g} s")
         if self._is_writing_now:
             for each in self.accepted:
-                self._print_json(failure_report(each.source.name, error))
+                self._print_json(failure_report(each.source.name, error, [each.run]))
         else:
             self.report_files(is_written=False)
-            self._print_json(failure_report(self._name, error))
+            self._print_json(failure_report(self._name, error, self.runs[-1:]))
         return error
 
     def report_files(self, *, is_written: bool) -> None:
@@ -110,11 +111,6 @@ class EditPrinter:
             _print_diff(edit.source, edit.text)
             if warning := edit.result.warnings.summary:
                 print(f"specchat: {edit.source.name}: {warning}", file=sys.stderr)
-
-    def _warn_of_other_changes(self, paths: list[Path]) -> None:
-        for path in paths:
-            if self.options["is_commit"] and has_other_changes(path):
-                print(f"specchat: {path}: had uncommitted changes, which are committed with the edit", file=sys.stderr)
 
     def _print_json(self, report: Mapping[str, Any]) -> None:
         if self.options["is_json"]:
@@ -146,7 +142,7 @@ def file_report(edit: AcceptedEdit, checks: Sequence[str], *, is_applied: bool) 
         "hunks": [{"id": number, **_hunk_texts(lines, hunk), "accepted": is_applied} for number, hunk in hunks],
         "warnings": result.warnings.summary,
         "checks": dict.fromkeys(checks, "passed"),
-        "spec": _speculation_stats(edit.run),
+        "spec": _speculation_stats([edit.run]),
     }
 
 
@@ -155,15 +151,22 @@ def _hunk_texts(lines: Sequence[str], hunk: Hunk) -> dict[str, Any]:
     return {"line": hunk.first + 1, "old": "".join(old), "new": "".join(new)}
 
 
-def failure_report(name: str, error: SpecchatError) -> dict[str, Any]:
+def failure_report(name: str, error: SpecchatError, runs: Sequence[EditRun]) -> dict[str, Any]:
+    """The same for a file without a new text; the refused answers have cost what they cost."""
     name_of_error = type(error).__name__.removesuffix("Error")
     status = str(error.problem) if isinstance(error, UnusableAnswerError) else name_of_error
-    return {"status": status, "exit": error.exit_code, "file": name, "message": str(error), "hunks": []}
-
-
-def _speculation_stats(edit_run: EditRun) -> dict[str, Any]:
-    totals = sum_totals(edit_run.finished_turns)
     return {
-        "drafter": edit_run.route.variant if edit_run.route else "",
-        "tokens": totals.completion_tokens, **speculation_to_json(totals), "turns": len(edit_run.finished_turns),
-    }  # fmt: skip
+        "status": status,
+        "exit": error.exit_code,
+        "file": name,
+        "message": str(error),
+        "hunks": [],
+        "spec": _speculation_stats(runs),
+    }
+
+
+def _speculation_stats(runs: Sequence[EditRun]) -> dict[str, Any]:
+    turns = [turn for run in runs for turn in run.finished_turns]
+    drafter, totals = next((run.route.variant for run in runs if run.route), ""), sum_totals(turns)
+    tokens = totals.completion_tokens
+    return {"drafter": drafter, "tokens": tokens, **speculation_to_json(totals), "turns": len(turns)}

@@ -56,7 +56,6 @@ COMMANDS = {
     "host": LazyCommand("specchat.cli.host:host", "Show, start or stop the engine process."),
     "config": LazyCommand("specchat.cli.config:config", "Show the settings and where they come from; trust a project."),
     "models": LazyCommand("specchat.cli.models:models", "List, recommend, download and remove models and heads."),
-    "vram": LazyCommand("specchat.cli.vram:vram", "Show the memory that a model takes, and whether it fits."),
     "doctor": LazyCommand("specchat.cli.doctor:doctor", "Check that everything works here."),
     "setup": LazyCommand(
         "specchat.cli.setup:setup", "Find the best models for this machine, in at most five answers, and chat."

@@ -16,7 +16,7 @@ class ModelsGroup(LazyGroup):
             "specchat.cli.models_recommend:recommend_command", "The best pair for the free memory."
         ),
         "pull": LazyCommand("specchat.cli.pull:pull", "Download a model, or resume a download."),
-        "remove": LazyCommand("specchat.cli.remove:remove", "Delete a model from the hub cache."),
+        "remove": LazyCommand("specchat.cli.pull:remove", "Delete a model from the hub cache."),
     }
 
 

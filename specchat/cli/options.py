@@ -7,7 +7,7 @@ are read here; the engine process is sent what results (`profile/settings.py`).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -19,56 +19,17 @@ from click.shell_completion import CompletionItem
 from specchat.cli.completion import complete_models, complete_profiles
 from specchat.cli.project_trust import trusted_project
 from specchat.plugins.own_plugins import missing_variant
-from specchat.profile import DRAFTER_NAMES, DRAFTERS, Profile, all_drafters
+from specchat.profile import DEFAULT_PROFILE, DRAFTER_NAMES, DRAFTERS, EDIT_PROFILE, Profile, all_drafters
 from specchat.profile.environment_keys import environment_source
 from specchat.profile.keys import options_source
-from specchat.profile.profile_files import ProfileChain, read_profile_chain, resolve
+from specchat.profile.profile_files import read_profile_chain
 from specchat.profile.settings import Settings, settings_of
-from specchat.profile.validation import KeyPath, MergedSettings, SettingsSource, key_info, key_types
+from specchat.profile.validation import KeyPath, MergedSettings, SettingsSource, key_info, key_types, merge_sources
 
 CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])
-Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 DRAFT_KEY, HEADS_KEY = "models.draft", "models.heads"
 MODEL_KEYS = ("models.target", DRAFT_KEY)
 NOTHING_TYPED: Mapping[str, Any] = {}
-
-
-@dataclass(frozen=True)
-class ProfileOption:
-    """An option that overrides a key of the profile; type, choices and help are those of the key."""
-
-    flag: str
-    key: str
-    type: Any
-    help: str
-    is_multiple: bool = False  # may be given again; '' alone is an empty list
-    shell_complete: Completer | None = None
-
-    @classmethod
-    def of_key(cls, flag: str, key: str) -> ProfileOption:
-        table, _, name = key.partition(".")
-        kind = cast("type", key_types(Profile)[table])
-        info, value_type = key_info(kind)[name], key_types(kind)[name]
-        is_multiple = get_origin(value_type) is tuple
-        choices = VariantParam() if info.choices is DRAFTER_NAMES else click.Choice(info.choices)
-        names = (f"{name}: {drafter.description}" for name, drafter in DRAFTERS.items())
-        more = (
-            f" {'; '.join(names)}." if info.choices is DRAFTER_NAMES else " May be given again." if is_multiple else ""
-        )
-        return cls(
-            flag, key, choices if info.choices else str if is_multiple else value_type,
-            info.description + more, is_multiple, complete_models if key in (*MODEL_KEYS, HEADS_KEY) else None,
-        )  # fmt: skip
-
-    @property
-    def parameter_name(self) -> str:
-        """The parameter of the command: `--top-p` is `top_p`."""
-        return self.flag.removeprefix("--").replace("-", "_")
-
-    def value_in(self, options: Mapping[str, Any]) -> Any:
-        """The value of the key; None when the option is not given."""
-        value = options.get(self.parameter_name)
-        return (tuple(filter(None, value)) if value else None) if self.is_multiple else value
 
 
 class VariantParam(click.ParamType):
@@ -100,8 +61,7 @@ KEY_BY_FLAG = {
     "--draft-weights": "models.draft_weights", "--kv-cache": "models.kv_cache",
     "--target": "models.target", "--draft": "models.draft", "--head": HEADS_KEY,
 }  # fmt: skip
-PROFILE_OPTIONS = tuple(ProfileOption.of_key(flag, key) for flag, key in KEY_BY_FLAG.items())
-FLAG_BY_KEY = {option.key: option.flag for option in PROFILE_OPTIONS} | {
+FLAG_BY_KEY = {key: flag for flag, key in KEY_BY_FLAG.items()} | {
     "speculation.exact": "--exact",
     "prompt.thinking": "--think",
 }
@@ -115,8 +75,11 @@ class EngineOption(click.Option):
         return None
 
 
-def profile_options(command: CommandFunction) -> CommandFunction:
-    """Add `--profile` and the options that override it; the command passes them to `resolve_profile`."""
+def profile_options(command: CommandFunction, profile: str = DEFAULT_PROFILE) -> CommandFunction:
+    """Add `--profile` and the options that override it; the command passes them to `resolve_profile`.
+
+    `profile` is the one that counts without an option.
+    """
     exact = click.option(
         "--exact",
         cls=EngineOption,
@@ -134,22 +97,38 @@ def profile_options(command: CommandFunction) -> CommandFunction:
     plan_help = "Print which models and formats would be loaded, and stop."
     dry_run = click.option("--dry-run", cls=EngineOption, is_flag=True, help=plan_help)
     command = dry_run(exact(think(_or_print_plan(command))))
-    for option in reversed(PROFILE_OPTIONS):
-        command = click.option(
-            option.flag,
-            option.parameter_name,
-            cls=EngineOption,
-            type=option.type,
-            help=option.help,
-            multiple=option.is_multiple,
-            shell_complete=option.shell_complete,
-        )(command)
+    for flag, key in reversed(KEY_BY_FLAG.items()):
+        command = _key_option(flag, key)(command)
     profile_help = (
         "A profile's name or file. `specchat help engine` lists --target, --temperature and the other options."
     )
     return click.option(
-        "--profile", "-P", default="chat", show_default=True, help=profile_help, shell_complete=complete_profiles
+        "--profile", "-P", default=profile, show_default=True, help=profile_help, shell_complete=complete_profiles
     )(command)
+
+
+def edit_profile_options(command: CommandFunction) -> CommandFunction:
+    """The same for a command that edits."""
+    return profile_options(command, EDIT_PROFILE)
+
+
+def _key_option(flag: str, key: str) -> Callable[[CommandFunction], CommandFunction]:
+    """An option that overrides a key of the profile; type, choices and help are those of the key.
+
+    One for a list may be given again; '' alone is an empty list.
+    """
+    table, _, name = key.partition(".")
+    kind = cast("type", key_types(Profile)[table])
+    info, value_type = key_info(kind)[name], key_types(kind)[name]
+    is_multiple, is_variant = get_origin(value_type) is tuple, info.choices is DRAFTER_NAMES
+    more = " May be given again." if is_multiple else ""
+    if is_variant:
+        more = f" {'; '.join(f'{name}: {drafter.description}' for name, drafter in DRAFTERS.items())}."
+    choices = VariantParam() if is_variant else click.Choice(info.choices) if info.choices else None
+    return click.option(
+        flag, cls=EngineOption, type=choices or (str if is_multiple else value_type), help=info.description + more,
+        multiple=is_multiple, shell_complete=complete_models if key in (*MODEL_KEYS, HEADS_KEY) else None,
+    )  # fmt: skip
 
 
 def engine_options() -> list[EngineOption]:
@@ -165,18 +144,18 @@ def _or_print_plan(command: CommandFunction) -> CommandFunction:
     def run(*arguments: Any, dry_run: bool, **options: Any) -> Any:
         if not dry_run:
             return command(*arguments, **options)
-        click.echo(load_plan_text(resolve_profile(options)))
+        click.echo(_load_plan_text(resolve_profile(options)))
         return 0
 
     return cast("CommandFunction", run)
 
 
-def load_plan_text(profile: Profile, gpu_gib: float | None = None) -> str:
-    """The load plan of a profile on this machine, or with a GPU of this size; without torch and without a download."""
-    from specchat.hub.machine import detect_machine, machine_with_gpu
+def _load_plan_text(profile: Profile) -> str:
+    """The load plan of a profile on this machine, without torch and without a download."""
+    from specchat.hub.machine import detect_machine
     from specchat.loading.load_plan import ComputeFeatures, plan_load
 
-    machine = machine_with_gpu(gpu_gib) if gpu_gib else detect_machine()
+    machine = detect_machine()
     return plan_load(profile, ComputeFeatures.of_machine(machine)).text(machine)
 
 
@@ -185,19 +164,13 @@ class ProfileLayers:
     """The layers of a profile: the profile and the user file, and the sources that override them."""
 
     name: str
-    profile_chain: ProfileChain
+    profile_chain: Sequence[SettingsSource]
     override_sources: tuple[SettingsSource, ...]
     named_drafters: frozenset[str] = frozenset()  # the keys of the draft and the heads, if options name them
 
     def resolve(self) -> MergedSettings[Profile]:
         """The resulting profile, validated, and the origin of every value."""
-        return resolve(self.profile_chain, self.override_sources)
-
-    def checked_profile(self) -> Profile:
-        """The resulting profile. ModelError when a draft or a head that an option names does not fit the target."""
-        profile = self.resolve().value
-        check_drafters(profile, self.named_drafters)
-        return profile
+        return merge_sources(Profile(), (*self.profile_chain, *self.override_sources))
 
     def settings(self) -> Settings:
         """The settings of a new conversation."""
@@ -214,9 +187,15 @@ def check_drafters(profile: Profile, named: Collection[str]) -> None:
         check_named_drafters(profile, names_draft=DRAFT_KEY in named, names_heads=HEADS_KEY in named)
 
 
+def parameter_name(flag: str) -> str:
+    """The parameter of the command: `--top-p` is `top_p`."""
+    return flag.removeprefix("--").replace("-", "_")
+
+
 def typed_values(options: Mapping[str, Any]) -> dict[str, Any]:
     """The keys that options of the command set."""
-    flat = {option.key: option.value_in(options) for option in PROFILE_OPTIONS}
+    flat = {key: options.get(parameter_name(flag)) for flag, key in KEY_BY_FLAG.items()}
+    flat[HEADS_KEY] = tuple(filter(None, heads)) if (heads := flat[HEADS_KEY]) else None
     flat["speculation.exact"] = options.get("exact")
     flat["prompt.thinking"] = THINKING_BY_FLAG[options.get("thinks")]
     return {key: value for key, value in _with_absolute_paths(flat).items() if value is not None}
@@ -239,8 +218,14 @@ def read_layers(
 
 
 def resolve_profile(options: Mapping[str, Any]) -> Profile:
-    """The profile `options["profile"]` with the options that are given; all others may be missing."""
-    return read_profile_layers(options).checked_profile()
+    """The profile `options["profile"]` with the options that are given; all others may be missing.
+
+    ModelError when a draft or a head that an option names does not fit the target.
+    """
+    layers = read_profile_layers(options)
+    profile = layers.resolve().value
+    check_drafters(profile, layers.named_drafters)
+    return profile
 
 
 def _flag_for_key(path: KeyPath) -> str:

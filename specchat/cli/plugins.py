@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 import click
 
-from specchat.plugins.discovery import PLUGINS_VARIABLE, Plugin, installed_plugins, name_conflicts
+from specchat.plugins.discovery import PLUGINS_VARIABLE, Plugin, installed_plugins, left_out
 
 USAGE_BY_KIND: Mapping[str, str] = {
     "drafters": "--variant {name}",
@@ -50,7 +50,7 @@ def _lines(plugin: Plugin, builtin_names: Mapping[str, Collection[str]]) -> Iter
     if plugin.error:
         yield f"  left out: {plugin.error}"
     for kind, extensions in plugin.extensions.items():
-        conflicts = {clash.extension.name: clash for clash in name_conflicts(plugin, kind, builtin_names.get(kind, ()))}
         for extension in extensions:
             usage = USAGE_BY_KIND[kind].format(name=extension.name, arguments=extension.arguments).strip()
-            yield f"  {conflicts.get(extension.name) or f'{usage:<22} {extension.description}'}"
+            fault = left_out(kind, extension, builtin_names.get(kind, ()))
+            yield f"  {fault or f'{usage:<22} {extension.description}'}"

@@ -1,4 +1,4 @@
-"""`specchat models pull`: downloads a model after showing its size, licence and the free space."""
+"""`specchat models pull` and `remove`: a model comes and goes after the user saw its size, and agreed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from specchat.cli.completion import complete_catalog
+from specchat.cli.completion import complete_catalog, complete_models
 from specchat.cli.notes import confirm, print_note
-from specchat.cli.starter_offer import pull_packaged_model
+from specchat.cli.starter_offer import pull_packaged_model, remember_no
 from specchat.errors import ModelError, UsageError
+from specchat.profile.keys import STARTER
 from specchat.terminal import printable_with_tabs, raw_stream
 
 if TYPE_CHECKING:
@@ -127,3 +128,27 @@ def _print_cached_folders(sources: Mapping[str, bool]) -> None:
         if folder is None:
             raise ModelError(f"{source}: not on this machine, and --offline or HF_HUB_OFFLINE forbids the network")
         print(folder)
+
+
+@click.command()
+@click.argument("source", metavar="ID", shell_complete=complete_models)
+@click.option("-y", "--yes", "skips_confirmation", is_flag=True, help="Do not ask.")
+def remove(source: str, *, skips_confirmation: bool) -> None:
+    """Delete a model from the hub cache, or `starter`; other folders are never touched.
+
+    ID is a hub id like org/name. Partial downloads are deleted, too. For a GGUF file, what was made from it is
+    deleted, and the file stays.
+    """
+    from specchat.hub.disk_space import format_bytes
+    from specchat.hub.remove import plan_removal
+
+    removal = plan_removal(source)
+    print_note(f"{source}: {format_bytes(removal.freed_bytes)} in {removal.folder}")
+    if not skips_confirmation:
+        confirm("Remove?", "a removal", "nothing was removed")
+    removal.run()
+    if removal.folder.exists():
+        raise ModelError(f"{source}: some files could not be deleted; see {removal.folder}")
+    if source == STARTER:
+        remember_no()
+    print_note(f"removed; {format_bytes(removal.freed_bytes)} are free again")

@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from specchat.cli.script_edits import EditRunner
 
 PROTOCOL_VERSION = 2
-STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "cancelled": "cancelled"}
 ERROR_CODES = {2: "usage", 6: "too_long", 7: "model_missing", INTERRUPTED_EXIT_CODE: "cancelled"}
 ENGINE_ERROR_PREFIX = "the engine"  # how errors of the engine process begin; model errors have the same exit code
 
@@ -163,8 +162,8 @@ class JsonLinesWriter:
 
     def _run_edit(self, edit_runner: EditRunner, text: str, stopped: Flag) -> tuple[str, Finished]:
         send_update = lambda update: self.write(_update_line(update))
-        outcome = edit_runner.run(text, send_update, lambda event: self.write(_event_line(event)), stopped)
-        return outcome.message, Finished("stop", outcome.totals)
+        message, totals = edit_runner.run(text, send_update, lambda event: self.write(_event_line(event)), stopped)
+        return message, Finished("stop", totals)
 
     def _write_event(self, event: AskEvent, calls: CallPrinter) -> None:
         """A line of JSON; of a call, also on stderr what a person would read of it."""
@@ -192,7 +191,7 @@ class JsonLinesWriter:
             code, error = INTERRUPTED_EXIT_CODE, {"error": {"code": "cancelled", "message": "the answer was stopped"}}
         elif end_reason:
             code, error = ENDED_EARLY_EXIT_CODE, {"error": {"code": "ended_early", "message": end_reason}}
-        facts = {"is_error": bool(code), "stop_reason": STOP_REASONS.get(end.finish_reason, end.finish_reason)}
+        facts = {"is_error": bool(code), "stop_reason": updates.stop_reason(end.finish_reason)}
         numbers = _usage_numbers(end.totals)
         self._write_result({**facts, "result": text, "duration_ms": milliseconds, **numbers, **error})
         return code

@@ -30,12 +30,6 @@ SendUpdate = Callable[[JsonObject], None]
 
 
 @dataclass(frozen=True)
-class EditOutcome:
-    message: str
-    totals: Totals
-
-
-@dataclass(frozen=True)
 class EditRunner:
     session_request: SessionRequest
     workspace_roots: WorkspaceRoots = field(default_factory=lambda: WorkspaceRoots(Path.cwd()))
@@ -43,8 +37,11 @@ class EditRunner:
     def is_edit_request(self, text: str) -> bool:
         return bool(EDIT_COMMAND.fullmatch(text.strip()) or intent_from_text(text, [], self.workspace_roots))
 
-    def run(self, text: str, send: SendUpdate, on_event: Callable[[Event], None], stopped: Flag) -> EditOutcome:
-        """Do one edit. SpecchatError says why the file did not change, or that the command is incomplete."""
+    def run(self, text: str, send: SendUpdate, on_event: Callable[[Event], None], stopped: Flag) -> tuple[str, Totals]:
+        """Do one edit; returns what was done, and what it cost.
+
+        SpecchatError says why the file did not change, or that the command is incomplete.
+        """
         command = EDIT_COMMAND.fullmatch(text.strip())
         by_words = intent_from_text(text, [], self.workspace_roots)
         intent = by_words or intent_from_command(command["argument"] if command else "", self.workspace_roots)
@@ -57,4 +54,4 @@ class EditRunner:
         call = EditCall(intent, target, NEXT_STEPS, send, lambda _call: REJECT, observe)
         with EditSession(self.session_request, stopped) as session:
             call.run(session, EditConsent(can_ask=False, way_out="'specchat edit' shows it and asks"))
-            return EditOutcome(call.message, session.totals)
+            return call.message, session.totals

@@ -27,7 +27,7 @@ from specchat.errors import UsageError
 from specchat.history.history_reader import CHAT
 from specchat.host.client import Conversation, SessionRequest
 from specchat.host.spawn import history_path
-from specchat.profile import EDIT_PROFILE, Profile
+from specchat.profile import Profile
 from specchat.profile.settings import Settings
 
 ConversationFactory = Callable[[Profile], AbstractContextManager[Conversation]]  # replaces the host in tests
@@ -45,13 +45,6 @@ def session_request(options: dict[str, Any], kind: str = CHAT) -> SessionRequest
     if not options.get("is_private"):
         return SessionRequest(settings=settings, kind=kind)
     return SessionRequest(settings=settings.with_options({"speculation.recall": False}), kind=kind, is_stored=False)
-
-
-def with_edit_profile(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of an edit: with the profile `edit`, unless another one was named."""
-    context = click.get_current_context(silent=True)
-    is_default = context is None or context.get_parameter_source("profile") == ParameterSource.DEFAULT
-    return {**options, "profile": EDIT_PROFILE} if is_default else options
 
 
 def private_option(command: CommandFunction) -> CommandFunction:

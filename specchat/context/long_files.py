@@ -6,7 +6,6 @@ Words and lengths only. Knows no model; `app/part_reader.py` asks a model about 
 import re
 from collections.abc import Sequence
 
-from specchat.chat.request import Attachment
 from specchat.context.at_names import MENTION
 
 ABOUT_THE_WHOLE = re.compile(
@@ -46,18 +45,3 @@ def split_parts(text: str, max_characters: int) -> tuple[str, ...]:
             parts.append(current[:max_characters])
             current = current[max_characters:]
     return (*parts, *([current] if current.strip() else []))
-
-
-def split_by_size(
-    files: Sequence[Attachment], max_characters: int
-) -> tuple[tuple[Attachment, ...], tuple[Attachment, ...]]:
-    """The files that fit together, the shortest first, and the long ones; both in their order."""
-    fitting, left = set[int](), max_characters
-    for number in sorted(range(len(files)), key=lambda number: len(files[number].text)):
-        if len(files[number].text) <= left:
-            left -= len(files[number].text)
-            fitting.add(number)
-    return (
-        tuple(file for number, file in enumerate(files) if number in fitting),
-        tuple(file for number, file in enumerate(files) if number not in fitting),
-    )

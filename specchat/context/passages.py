@@ -4,14 +4,6 @@ A chunk is made of whole definitions that fit; longer ones are split at blank li
 
 The ranking is BM25: a chunk scores for each word of the question that it contains, more for rare words. Identifiers are
 split and words are stemmed, so "how are trees verified?" finds `verifyTree` and `verify_tree`.
-
-A package may supply a reranker, such as an embedding model, as an entry point:
-
-    [project.entry-points."specchat.rerankers"]
-    my-reranker = "my_package:rank"
-
-`rank` is a `Reranker`. Of several, the first by name is used. It gets the MAX_RERANKED best chunks of BM25 in their
-order, and it decides the final order. It is imported at first use.
 """
 
 import re
@@ -19,17 +11,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Protocol
 
 from specchat.chat.reference_corpus import content_words
-from specchat.errors import InputError
 from specchat.syntax import definitions, language_of
 
 MAX_CHUNK_LINES = 40
-MAX_RERANKED = 200
+MAX_RANKED = 200
 PATH_TERM_WEIGHT = 3  # words of a path count this many times
 MIN_RELATIVE_SCORE = 0.25  # of the best score; lower scores are noise
-RERANKER_GROUP = "specchat.rerankers"
 WORD_SUFFIX = re.compile(r"(?<=\w{4})(?:ied?|ing|ed|e|y)$")
 DOUBLED_CONSONANT = re.compile(r"(?<=\w\w)([bdgmnprst])\1$")
 IDENTIFIER_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|_")
@@ -53,12 +42,6 @@ class FileChunk:
     def citation(self) -> str:
         """The name in a citation: "a.py:10-14"."""
         return f"{self.file}:{self.first_line}-{self.last_line}"
-
-
-class Reranker(Protocol):
-    """Scores passages for a question, one number each; higher is better, on any scale."""
-
-    def __call__(self, question: str, passages: Sequence[str]) -> Sequence[float]: ...
 
 
 def split_file(file: str, text: str, max_lines: int = MAX_CHUNK_LINES) -> list[FileChunk]:
@@ -123,19 +106,4 @@ def rank_chunks(candidates: Sequence[FileChunk], question: str) -> list[FileChun
     scores = index.get_scores(query)
     threshold = MIN_RELATIVE_SCORE * max(scores)
     order = sorted((n for n, score in enumerate(scores) if score > 0 and score >= threshold), key=lambda n: -scores[n])
-    return _rerank([candidates[n] for n in order[:MAX_RERANKED]], question)
-
-
-def _rerank(best: list[FileChunk], question: str) -> list[FileChunk]:
-    from importlib.metadata import entry_points
-
-    rerankers = sorted(entry_points(group=RERANKER_GROUP), key=lambda entry: entry.name)
-    if not rerankers:
-        return best
-    reranker: Reranker = rerankers[0].load()
-    scores = reranker(question, [chunk.text for chunk in best])
-    if len(scores) != len(best):
-        raise InputError(
-            f"the reranker {rerankers[0].name!r} scored {len(scores)} passages of {len(best)}; uninstall it"
-        )
-    return [best[n] for n in sorted(range(len(best)), key=lambda n: -scores[n])]
+    return [candidates[n] for n in order[:MAX_RANKED]]

@@ -13,6 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 DEFINITION = re.compile(
     r"^[ \t]*(?:(?:export|default|pub(?:\([a-z]+\))?|async|static|abstract|public|private|protected|final) +)*"
@@ -36,8 +37,7 @@ class MapEntry:
     signature: str
 
 
-@dataclass(frozen=True)
-class UseEdge:
+class UseEdge(NamedTuple):
     """A file that uses a definition of another file, and the weight of this link before normalization."""
 
     using_file: int
@@ -120,10 +120,7 @@ def _pagerank(edges: Sequence[UseEdge], files: int, definitions: int) -> Sequenc
         return [0.0] * definitions
     import numpy
 
-    using = numpy.array([edge.using_file for edge in edges], int)
-    defining = numpy.array([edge.defining_file for edge in edges], int)
-    definition = numpy.array([edge.definition for edge in edges], int)
-    weight = numpy.array([edge.weight for edge in edges], float)
+    using, defining, definition, weight = map(numpy.array, zip(*edges, strict=True))
     share = weight / numpy.bincount(using, weight, minlength=files)[using]
     rank = numpy.full(files, 1 / files)
     for _ in range(PAGERANK_ITERATIONS):

@@ -18,17 +18,9 @@ from pathlib import Path
 
 from specchat.chat.attachments import decode_text, display_name
 from specchat.chat.request import MAX_ATTACHED_BYTES, Attachment
-from specchat.context.at_names import (
-    NO_LOADERS,
-    REPOSITORY,
-    THIS_FOLDER,
-    FileAccess,
-    Loaders,
-    has_loader,
-    resolve_names,
-)
+from specchat.context.at_names import REPOSITORY, THIS_FOLDER, FileAccess, find_loader, resolve_names
 from specchat.context.file_listing import MAX_FILE_BYTES, MAX_FILES, FileListing
-from specchat.context.long_files import asks_about_whole, split_by_size, split_parts, without_names
+from specchat.context.long_files import asks_about_whole, split_parts, without_names
 from specchat.context.passages import FileChunk, rank_chunks, split_file, terms
 from specchat.context.repomap import build_repo_map
 from specchat.errors import ContextError, InputError
@@ -91,19 +83,15 @@ class _Scan:
 
 
 def gather_context(
-    names: Sequence[str],
-    question: str,
-    budget: ContextBudget,
-    loaders: Loaders = NO_LOADERS,
-    access: FileAccess = THIS_FOLDER,
+    names: Sequence[str], question: str, budget: ContextBudget, access: FileAccess = THIS_FOLDER
 ) -> RetrievedContext:
     """Retrieve what these names (files, folders, globs, "@repo", names with a loader) contain about a question.
 
     Raises InputError for names without text or without a match, and ContextError when nothing fits the budget.
     """
-    named, listing = resolve_names(names, loaders, access)
+    named, listing = resolve_names(names, access)
     pinned, long = split_named_files(named, budget, is_more=bool(listing.files))
-    whole = [file for file in long if has_loader(file.name, loaders) or _is_read_whole(file, question, names)]
+    whole = [file for file in long if find_loader(file.name, access) or _is_read_whole(file, question, names)]
     known = {Path(file.name): file.text for file in long if file not in whole}
     read: Read = lambda path: known[path] if path in known else _read_text(path)
     searched = replace(listing, files=(*known, *listing.files))
@@ -158,12 +146,21 @@ def _failed_names(names: Sequence[str], pinned: Sequence[Attachment]) -> str:
 def split_named_files(
     named: Sequence[Attachment], budget: ContextBudget, *, is_more: bool = False
 ) -> tuple[tuple[Attachment, ...], tuple[Attachment, ...]]:
-    """The files to attach whole, the shortest first if not all fit; and those that are too long.
+    """The files to attach whole, the shortest first if not all fit; and those that are too long; both in their order.
 
     `is_more`: passages of other files need room as well.
     """
     is_more = is_more or sum(len(each.text) for each in named) > budget.total_characters
-    return split_by_size(named, budget.total_characters - (budget.passage_characters if is_more else 0))
+    left = budget.total_characters - (budget.passage_characters if is_more else 0)
+    fitting = set[int]()
+    for number in sorted(range(len(named)), key=lambda number: len(named[number].text)):
+        if len(named[number].text) <= left:
+            left -= len(named[number].text)
+            fitting.add(number)
+    return (
+        tuple(file for number, file in enumerate(named) if number in fitting),
+        tuple(file for number, file in enumerate(named) if number not in fitting),
+    )
 
 
 def _scan(listing: FileListing, read: Read, query: set[str], max_characters: int) -> _Scan:

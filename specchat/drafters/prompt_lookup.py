@@ -11,6 +11,7 @@ from specchat.engine.tree import DraftTree
 
 NGRAM_SIZES = (16, 8, 5, 3, 2)  # indexed n-grams, longest first
 MAX_MATCHES = 8  # earlier positions that are considered
+INDEX_BYTES_PER_TOKEN = 1100  # of a text that repeats little
 DRAFT_TOKENS_PER_MATCHED = 2  # draft tokens for each matched token: a longer match is more reliable
 
 
@@ -78,6 +79,9 @@ class PromptLookup(Drafter):
 
     def forget(self, length: int) -> None:
         self.index.truncate(length)
+
+    def memory_bytes(self) -> int:
+        return INDEX_BYTES_PER_TOKEN * len(self.index.tokens)
 
 
 def build(_resources: object) -> Drafter:

@@ -27,6 +27,7 @@ MAX_CONTEXT_TOKENS = 32  # longest distinguished context
 MAX_MATCHES = 8  # earlier positions whose continuations are counted
 MAX_UNSPLIT_POSITIONS = 8  # positions of a node that are compared one by one, without children
 WEIGHT_PER_MATCHED_TOKEN = 10.0  # factor on the weight of a match for each matched token
+INDEX_BYTES_PER_TOKEN = 170  # of a text that repeats little
 MIN_PROBABILITY = 0.03  # of a draft token
 MIN_PAST_TEXT_MATCH = 4  # matched tokens in other conversations: shorter matches are accidental
 PAST_ANSWERS = "past answers"  # the source of draft tokens that only other conversations contain
@@ -246,6 +247,9 @@ class SuffixDecoding(Drafter):
 
     def forget(self, length: int) -> None:
         self.tree.truncate(length)
+
+    def memory_bytes(self) -> int:
+        return INDEX_BYTES_PER_TOKEN * len(self.tree.tokens)
 
 
 def _add_continuations(tree: DraftTree, matches: list[ContextMatch], max_draft_tokens: int) -> None:

@@ -225,7 +225,7 @@ def _is_known(word: str, known: set[str]) -> bool:
 
 def _mentions(statement: Statement, term: str) -> bool:
     """Whether a term names a statement: its name, or a part of a statement without one."""
-    if statement.name:
+    if statement.name and not statement.is_call:
         return term in (statement.name, *statement.name.split("."))
     return re.search(rf"(?<!\w){re.escape(term)}(?!\w)", statement.text) is not None
 

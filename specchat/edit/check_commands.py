@@ -3,19 +3,27 @@
 The project is the git work tree of the file, or its folder. Files that git tracks or would track are copied, without
 git the files of the folder itself. Everything else at the top level (caches, installed packages) becomes a symbolic
 link. Links alone are not enough: a linked script imports its neighbours from the original folder.
+
+A command is a line for the shell, as people type it: `a && b`, `cd x; pytest` and `VAR=1 cmd` mean what they say.
 """
 
+import os
+import re
 import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Event as Flag
 
+from specchat.bounded_command import SHELL, CommandRun, run_bounded
 from specchat.context.file_listing import find_repository, git_files
-from specchat.errors import BrokenEditError, UsageError
+from specchat.errors import BrokenEditError, CancelledError, UsageError
 
-FILE_PLACEHOLDER = "{}"
+# {} as a word or the value of an option, also in quotes, which the quoted name replaces
+PLACEHOLDER = re.compile(r"""(?<![^\s;&|()<>=])(?:\{\}|"\{\}"|'\{\}')(?![^\s;&|()<>])""")
+NOT_RUN_CODES = (126, 127)  # of a shell, for a program that is not there or not executable
 MAX_DIAGNOSTIC_CHARS = 2000  # they become part of the next prompt
 CHECK_TIMEOUT_SECONDS = 600.0
 MAX_PROJECT_BYTES = 2 * 2**30
@@ -29,7 +37,9 @@ class FailedCheckError(BrokenEditError):
         self.diagnostics = diagnostics
 
 
-def run_checks(commands: Sequence[str], path: Path, candidates: Mapping[Path, bytes]) -> None:
+def run_checks(
+    commands: Sequence[str], path: Path, candidates: Mapping[Path, bytes], cancelled: Flag | None = None
+) -> None:
     """Run each command; `{}` stands for the file at `path`. BrokenEditError when one fails."""
     if not commands:
         return
@@ -41,7 +51,7 @@ def run_checks(commands: Sequence[str], path: Path, candidates: Mapping[Path, by
         for name, raw in new.items():
             (copy_root / name).write_bytes(raw)
         for command in commands:
-            _run_check(command, copy_root, path.relative_to(root))
+            _run_check(command, copy_root, path.relative_to(root), cancelled or Flag())
 
 
 def copy_project(root: Path, copy_root: Path, extra_files: Sequence[Path]) -> None:
@@ -74,29 +84,33 @@ def _is_file_or_link(path: Path) -> bool:
     return path.is_symlink() or path.is_file()
 
 
-def _run_check(command: str, copy_root: Path, file: Path) -> None:
-    words = [str(file) if word == FILE_PLACEHOLDER else word for word in split_check_command(command)]
-    try:
-        ran = subprocess.run(
-            words, cwd=copy_root, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            check=False, timeout=CHECK_TIMEOUT_SECONDS,
-        )  # fmt: skip
-    except OSError as error:
-        raise UsageError(f"--check {command!r} cannot be run: {error.strerror}") from None
-    except subprocess.TimeoutExpired:
-        raise BrokenEditError(f"{file}: --check {command!r} took more than {CHECK_TIMEOUT_SECONDS:.0f} s") from None
-    if ran.returncode:
-        output = ran.stdout.decode(errors="replace").strip()[-MAX_DIAGNOSTIC_CHARS:] or "no output"
-        last = output.splitlines()[-1]
-        raise FailedCheckError(f"{file}: --check {command!r} ended with {ran.returncode}: {last}", output)
+def _run_check(command: str, copy_root: Path, file: Path, cancelled: Flag) -> None:
+    words = (*SHELL, PLACEHOLDER.sub(lambda _match: _quoted(str(file)), command))
+    ran = run_bounded(CommandRun(words, copy_root, CHECK_TIMEOUT_SECONDS, MAX_DIAGNOSTIC_CHARS), cancelled)
+    output = ran.output.strip()[-MAX_DIAGNOSTIC_CHARS:] or "no output"
+    last = output.splitlines()[-1]
+    if cancelled.is_set():
+        raise CancelledError("stopped; nothing is written")
+    if ran.exit_code is None:
+        raise BrokenEditError(f"{file}: --check {command!r} took more than {CHECK_TIMEOUT_SECONDS:.0f} s")
+    if ran.exit_code in NOT_RUN_CODES:
+        raise UsageError(f"--check {command!r} cannot be run: {last}")
+    if ran.exit_code:
+        raise FailedCheckError(f"{file}: --check {command!r} ended with {ran.exit_code}: {last}", output)
 
 
-def split_check_command(command: str) -> list[str]:
-    """Split a command line into words, without a shell. UsageError when it is not valid."""
-    try:
-        words = shlex.split(command)
-    except ValueError as error:
-        raise UsageError(f"--check {command!r} is not a valid command: {error}") from None
-    if not words:
+def _quoted(name: str) -> str:
+    return subprocess.list2cmdline([name]) if os.name == "nt" else shlex.quote(name)
+
+
+def verify_command(command: str) -> None:
+    """UsageError for a command that the shell cannot read; nothing of it runs."""
+    if not command.strip():
         raise UsageError("--check needs a command, for example --check 'ruff check {}'")
-    return words
+    if os.name == "nt":  # its shell reads a command only by running it
+        return
+    read = subprocess.run(
+        [SHELL[0], "-n", *SHELL[1:], command], stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    if read.returncode:
+        raise UsageError(f"--check {command!r} is not a valid command: {read.stderr.decode(errors='replace').strip()}")

@@ -99,12 +99,13 @@ class EditWarnings:
     put_back: tuple[Deviation, ...] = ()
     is_much_shorter: bool = False
     missing: str = ""  # what was to be added
+    understood: str = ""  # the operation that the instruction is said to be, where its words do not confirm it
 
     @property
     def worst_problem(self) -> AnswerProblem | None:
         if self.is_much_shorter:
             return AnswerProblem.MUCH_SHORTER
-        if self.deviations:
+        if self.deviations or self.understood:
             return AnswerProblem.DEVIATION
         return AnswerProblem.MISSING if self.missing else None
 
@@ -114,6 +115,8 @@ class EditWarnings:
             return f"more than {MAX_LOST_LINE_FRACTION:.0%} of the lines are missing"
         if self.deviations:
             return describe(self.deviations)
+        if self.understood:
+            return f'understood as "{self.understood}", which has to be reviewed, or said in these words'
         return f"the new lines have no {self.missing}, which was to be added" if self.missing else ""
 
 
@@ -208,7 +211,7 @@ class Comparison:
         is_free = TRANSFORMATION.search(instruction) or REMOVAL.search(instruction)
         changed = (old for old, new in self._pairs.became.items() if new in self._pairs.changed and not is_free)
         self._gutted = [self._old[old] for old in changed if self._old[old].is_function and self._is_gutted(old)]
-        self._postcondition = postcondition_of(instruction) if old else None
+        self._postcondition = postcondition_of(instruction, source.text) if old else None
         self._broken = list(
             broken_lines(self._postcondition, source.text, text, source.language) if self._postcondition else ()
         )

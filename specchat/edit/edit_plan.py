@@ -92,13 +92,14 @@ class EditPlan:
     """One way to make an edit. Without regions it is about the whole text.
 
     `is_in_blocks`: the model is asked for search/replace blocks instead of the new text. `refactoring` describes what
-    the syntax tree does instead of the model, `merged` is the text that a sketch makes without it. `is_answer`: the
-    instruction is a question, and the text stays.
+    the syntax tree does instead of the model; `is_named`: the model names it. `merged` is the text that a sketch makes
+    without a model. `is_answer`: the instruction is a question, and the text stays.
     """
 
     regions: tuple[Region, ...] = ()
     is_in_blocks: bool = False
     refactoring: str = ""
+    is_named: bool = False
     merged: str = ""
     is_answer: bool = False
 
@@ -114,7 +115,8 @@ class EditPlan:
     def description(self) -> str:
         """What is done: "the whole text", "lines 3-9 (total)", "search/replace blocks", or the refactoring."""
         if self.refactoring:
-            return f"{self.refactoring} (by the syntax tree, without a model)"
+            how = "the model names it" if self.is_named else "without a model"
+            return f"{self.refactoring} (by the syntax tree, {how})"
         if self.merged:
             return "the sketch, merged by structure, without a model"
         if self.is_answer:

@@ -47,6 +47,7 @@ class Removable(StrEnum):
     COMMENTS = "comments"
     DOCSTRINGS = "docstrings"
     UNUSED_IMPORTS = "unused imports"
+    CALLS = "calls"
 
 
 @dataclass(frozen=True)
@@ -59,19 +60,22 @@ class Rename:
     scope: str = ""
 
     def __str__(self) -> str:
-        return f"rename {self.old} to {self.new}"
+        return f"rename {self.old} to {self.new}{_within(self.scope)}"
 
 
 @dataclass(frozen=True)
 class Remove:
-    """`is_single`: the instruction says one, so there must not be several."""
+    """`is_single`: the instruction says one, so there must not be several. `called`: the function, of calls."""
 
     what: Removable
     scope: str = ""
     is_single: bool = False
+    called: str = ""
 
     def __str__(self) -> str:
-        return f"remove the {self.what}"
+        if self.what is Removable.UNUSED_IMPORTS and self.scope:
+            return f"remove the unused import {self.scope}"
+        return f"remove the {f'{self.called} ' if self.called else ''}{self.what}{_within(self.scope)}"
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,7 @@ class RemoveDefinition:
     scope: str = ""
 
     def __str__(self) -> str:
-        return f"remove the {self.kind} {self.name}"
+        return f"remove the {self.kind} {self.name}{_within(self.scope)}"
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,8 @@ class SetValue:
     old_value: str = ""
 
     def __str__(self) -> str:
-        return f"set {self.name} to {self.value}"
+        old = f" from {self.old_value}" if self.old_value else ""
+        return f"change {self.name}{_within(self.scope)}{old} to {self.value}"
 
 
 @dataclass(frozen=True)
@@ -116,7 +121,11 @@ class AddParameter:
     annotation: str = ""
 
     def __str__(self) -> str:
-        return f"add a parameter {self.name} to {self.function}"
+        return f"add a parameter {self.name} = {self.default} to {self.function}"
+
+
+def _within(scope: str) -> str:
+    return f" in {scope}" if scope else ""
 
 
 Operation = Rename | Remove | RemoveDefinition | SortImports | SetValue | AddParameter

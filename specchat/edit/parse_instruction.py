@@ -1,7 +1,8 @@
 """From the words of an instruction to operations, without a model: all of the words, or none.
 
 A few plain English patterns, which have to match the whole instruction: "rename add to plus and make it faster" is no
-operation, and neither is anything that names no exact thing. Knows no file.
+operation, and neither is anything that names no exact thing. Of the text it knows the names: "rename value to amount"
+is an operation where there is a `value`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from specchat.edit.operations import (
 
 MAX_CHARACTERS = 300
 KINDS: Mapping[NameKind, str] = {
-    NameKind.FUNCTION: "function|func|helper",
+    NameKind.FUNCTION: "(?:(?:local|inner|nested|private|helper) )?function|func|helper",
     NameKind.METHOD: "method",
     NameKind.CLASS: "class",
     NameKind.VARIABLE: "(?:local |global |loop )?variable|local|global|var",
@@ -51,20 +52,32 @@ CONSTANTS: Mapping[str, str] = {"true": "true", "false": "false", "none": "none|
 NO_NAMES = frozenset(
     re.findall(
         r"\w+",
-        """it its this that them these those everything all the an to as into in of something anything better shorter
-        longer clearer name names snake_case camelcase pascalcase lowercase uppercase english file one be and or with
-        for from default value you me now instead called named variables functions methods classes constants parameters
-        arguments attributes fields properties types imports identifiers""",
+        """it its this that them these those everything the an to as into in of anything something better shorter longer
+        clearer snake_case camelcase pascalcase lowercase uppercase english be and or with for from you me now instead
+        called named""",
     )
 )
+# These, and the words for kinds, are names where the text has them.
+EVERYDAY_WORDS = frozenset(
+    re.findall(
+        r"\w+",
+        """all name names file one default value variables functions methods classes constants parameters arguments
+        attributes fields properties types imports identifiers""",
+    )
+)
+NO_SCOPES = frozenset(
+    ("function", "func", "class", "import", "const", "struct", "enum", "interface", "type")
+)  # keywords
 KIND, ARTICLE = "(?:" + "|".join(KINDS.values()) + ")", "(?:the|a|an|my|our|its)"
-NAME = r"[^\W\d][\w$]*(?:-\w+)*(?:(?:\.|::)[^\W\d][\w$]*)*"
+NAME = r"[^\W\d][\w$]*(?:-\w+)*(?:(?:\.|::)[^\W\d][\w$]*(?:-\w+)*)*"
 QUOTED = r"`[^`\n]+`|'[^'\n]*'|\"[^\"\n]*\""
 NUMBER = r"[-+]?(?:0[xob][\da-f_]+|\d[\d_]*(?:\.\d+)?(?:e[-+]?\d+)?)"
-VALUE = rf"{QUOTED}|{NUMBER}|\b(?:{'|'.join(CONSTANTS.values())})\b"
+VERSION = r"v?\d+(?:\.\d+){2,}(?:[-+.]?[a-z][\w.+-]*)?"  # 0.2.0, 1.0.0-rc.1
+VALUE = rf"{QUOTED}|{NUMBER}|{VERSION}|\b(?:{'|'.join(CONSTANTS.values())})\b"
 POLITE = re.compile(r"\A(?:(?:please|now|just|also|(?:can|could|would|will) you|let's)[\s,]+)+", re.IGNORECASE)
 CLOSING = re.compile(
-    r"(?:[\s,]+(?:please|thanks|thank you|everywhere|(?:in|from) (?:the|this) (?:whole |entire )?(?:file|module|code)|"
+    r"(?:[\s,]+(?:please|thanks|thank you|everywhere|throughout|"
+    r"(?:in|from) (?:the|this) (?:whole |entire )?(?:file|module|code)|"
     r"at the top(?: of the file)?|"
     r"and (?:update|fix|rename) (?:all )?(?:its |the )?(?:uses|usages|references|callers)))+\Z",
     re.IGNORECASE,
@@ -91,14 +104,26 @@ DEFAULT = "(?P<default>default(?: value)?)"
 WITH_DEFAULT = r"(?: ?= ?| (?:with (?:the |a )?default(?: value)?(?: of)?) )"
 ANNOTATION = rf"(?:: ?(?P<annotation>{NAME}(?:\[[\w\s,.|\[\]]+\])?))?"
 FROM = rf"(?: from (?P<old_value>{VALUE}))?"
+OCCURRENCES = (
+    "(?:(?:(?:all|every|each)(?: of)?(?: the)? )?(?:occurrence|use|usage|instance|reference|mention)s? (?:of|to) )?"
+)
+WORDS = "(?:the )?(?:package |project )?(?P<words>[a-z]+(?: [a-z]+){0,3}?)"
 PARAMETER = "(?:new |optional )?(?:parameter|argument)"
+REMOVE = "(?:remove|delete|drop|get rid of)"
 CHANGE = "(?:change|set|update|increase|raise|decrease|lower|reduce|bump)"
+# "calls to log", "console.log calls", "console.log"
+CALLED = re.compile(
+    rf"(?:(?P<one_of>call|invocation)|calls|invocations) (?:to|of) (?P<after>[`'\"]?{NAME}[()!`'\"]*)|"
+    rf"(?P<before>[`'\"]?{NAME}[()!`'\"]*) (?:(?P<one>call|statement|line)|calls|statements|lines)|"
+    rf"(?P<alone>[`'\"]?[^\W\d]\w*(?:\.\w+)+[()!`'\"]*)",
+    re.IGNORECASE,
+)
 Found = tuple[Operation, ...]
 
 
 @lru_cache(maxsize=8)  # an edit asks several times for its one instruction
-def parse_instruction(instruction: str, file_name: str = "") -> Found:
-    """The operations that an instruction is, in their order; none when it is, or may be, anything else.
+def parse_instruction(instruction: str, file_name: str = "", code: str = "") -> Found:
+    """The operations on a text that an instruction is, in their order; none when it is, or may be, anything else.
 
     >>> parse_instruction("Please rename the function `add` to plus.")
     (Rename(old='add', new='plus', kind=<NameKind.FUNCTION: 'function'>, scope=''),)
@@ -106,7 +131,7 @@ def parse_instruction(instruction: str, file_name: str = "") -> Found:
     text = " ".join(instruction.split())
     if not text or len(text) > MAX_CHARACTERS:
         return ()
-    return _parse_all(_without_file(text, file_name))
+    return _parse_all(_without_file(text, file_name), code)
 
 
 def _without_file(text: str, file_name: str) -> str:
@@ -119,13 +144,13 @@ def _without_file(text: str, file_name: str) -> str:
     return re.sub(rf"\A{file}\s*[,:]? ", "", text, flags=re.IGNORECASE)
 
 
-def _parse_all(text: str, earlier: Operation | None = None) -> Found:
+def _parse_all(text: str, code: str, earlier: Operation | None = None) -> Found:
     text = _strip(text)
-    if found := _parse_one(text, earlier):
+    if found := _parse_one(text, code, earlier):
         return found
     for joint in JOINT.finditer(text):
-        first = _parse_one(_strip(text[: joint.start()]), earlier)
-        if first and (rest := _parse_all(text[joint.end() :], first[-1])):
+        first = _parse_one(_strip(text[: joint.start()]), code, earlier)
+        if first and (rest := _parse_all(text[joint.end() :], code, first[-1])):
             return (*first, *rest)
     return ()
 
@@ -135,12 +160,12 @@ def _strip(text: str) -> str:
     return CLOSING.sub("", POLITE.sub("", text.strip()).rstrip(" .!?")).rstrip(" .!?,;")
 
 
-def _parse_one(text: str, earlier: Operation | None) -> Found:
+def _parse_one(text: str, code: str, earlier: Operation | None) -> Found:
     """One operation; "c to d" is one after another renaming."""
     for pattern, parse in _rules():
-        if (match := pattern.fullmatch(text)) and (found := parse(match)):
+        if (match := pattern.fullmatch(text)) and (found := parse(match, code)):
             return found
-    return _parse_one(f"rename {text}", None) if isinstance(earlier, Rename) else ()
+    return _parse_one(f"rename {text}", code, None) if isinstance(earlier, Rename) else ()
 
 
 @dataclass(frozen=True)
@@ -152,43 +177,51 @@ class _Target:
     scope: str
 
     @classmethod
-    def of(cls, match: re.Match[str]) -> _Target | None:
+    def of(cls, match: re.Match[str], code: str) -> _Target | None:
         """The target of a pattern; None for words that are perhaps no names."""
         groups = match.groupdict()
         named = [_kind(word) for key in ("kind", "kind_after", "kind_alone") if (word := groups.get(key))]
-        is_kind_word = not groups["old_quote"] and _kind(groups["old"]) is not NameKind.ANY
-        if not _are_names(match, "old", "scope") or len(named) > 1 or (is_kind_word and named):
-            return None  # "the class method": either word may be the name
-        owner, _, name = groups["old"].replace("::", ".").rpartition(".")
+        old = groups["old"]
+        is_kind_word = not groups["old_quote"] and old.islower() and _kind(old) is not NameKind.ANY
+        is_either = is_kind_word and named and not _has_name(code, old)  # "the class method": either may be the name
+        if not _are_names(match, code, "old", "scope") or len(named) > 1 or is_either:
+            return None
+        owner, _, name = old.replace("::", ".").rpartition(".")
         owner = "" if owner in ("self", "cls", "this") else owner
         return cls(
             name, named[0] if named else NameKind.ANY, _join((groups.get("scope") or "").replace("::", "."), owner)
         )
 
 
-def _rename(match: re.Match[str]) -> Found:
-    target, groups = _Target.of(match), match.groupdict()
+def _rename(match: re.Match[str], code: str) -> Found:
+    target, groups = _Target.of(match, code), match.groupdict()
     outer, (owner, _, new) = groups.get("scope_before") or groups.get("later") or "", groups["new"].rpartition(".")
     is_moved = owner and owner != groups["old"].rpartition(".")[0]
     if target is None or is_moved or (outer and groups.get("scope")):
         return ()
-    is_named = _are_names(match, "new", "later", "scope_before")
+    is_named = _are_names(match, code, "new", "later", "scope_before")
     return (Rename(target.name, new, target.kind, _join(outer, target.scope)),) if is_named else ()
 
 
-def _remove(match: re.Match[str]) -> Found:
-    found = [_thing(part.strip()) for part in JOINT.split(match["things"])] if _are_names(match, "scope") else []
-    return tuple(replace(each, scope=match["scope"] or "") for each in found if each) if all(found) else ()
+def _rename_known(match: re.Match[str], code: str) -> Found:
+    return _rename(match, code) if _has_name(code, match["old"]) else ()
 
 
-def _remove_definition(match: re.Match[str]) -> Found:
-    target = _Target.of(match)
+def _remove(match: re.Match[str], code: str) -> Found:
+    scope = match["scope"] or ""
+    parts = JOINT.split(match["things"]) if _are_names(match, code, "scope") else []
+    found = [_thing(part.strip(), code) for part in parts]
+    return tuple(replace(each, scope=scope) for each in found if each) if all(found) else ()
+
+
+def _remove_definition(match: re.Match[str], code: str) -> Found:
+    target = _Target.of(match, code)
     if target is None or target.kind not in (NameKind.FUNCTION, NameKind.METHOD, NameKind.CLASS):
         return ()
     return (RemoveDefinition(target.name, target.kind, target.scope),)
 
 
-def _thing(text: str) -> Remove | None:
+def _thing(text: str, code: str) -> Remove | None:
     every = re.match(r"(?:all(?: of)?(?: the)?|every|each|any) ", text, re.IGNORECASE)
     text = re.sub(rf"\A{ARTICLE} ", "", text[every.end() :] if every else text, flags=re.IGNORECASE)
     for what, (one, several) in THINGS.items():
@@ -196,46 +229,68 @@ def _thing(text: str) -> Remove | None:
             return Remove(what)
         if re.fullmatch(one, text, re.IGNORECASE):
             return Remove(what, is_single=not every)
-    return None
+    called = CALLED.fullmatch(text)
+    name = re.sub("[`'\"()!]", "", (called["before"] or called["after"] or called["alone"])) if called else ""
+    if not called or not re.search(rf"(?<![\w.]){re.escape(name)}!?\s*\(", code):
+        return None
+    return Remove(Removable.CALLS, is_single=not every and bool(called["one"] or called["one_of"]), called=name)
 
 
-def _set(match: re.Match[str]) -> Found:
-    target, groups = _Target.of(match), match.groupdict()
+def _set(match: re.Match[str], code: str) -> Found:
+    target, groups = _Target.of(match, code), match.groupdict()
     if target is None:
         return ()
+    name = _name_meant(target.name, code) or target.name
     kind, old_value = NameKind.PARAMETER if groups.get("default") else target.kind, groups.get("old_value") or ""
-    return (SetValue(target.name, _value(match["value"]), kind, target.scope, _value(old_value)),)
+    return (SetValue(name, _value(match["value"]), kind, target.scope, _value(old_value)),)
 
 
-def _add_parameter(match: re.Match[str]) -> Found:
-    target, new = _Target.of(match), match["new"]
-    if target is None or "." in new or not _are_names(match, "new"):
+def _set_words(match: re.Match[str], code: str) -> Found:
+    """Words such as "line length" are `line_length`, `line-length` or `LINE_LENGTH`, if the text has one of these."""
+    name, old_value = _name_meant(match["words"], code), match["old_value"] or ""
+    return (SetValue(name, _value(match["value"]), old_value=_value(old_value)),) if name else ()
+
+
+def _add_parameter(match: re.Match[str], code: str) -> Found:
+    target, new = _Target.of(match, code), match["new"]
+    if target is None or "." in new or not _are_names(match, code, "new"):
         return ()
     function = _join(target.scope, target.name)
     return (AddParameter(function, new, _value(match["value"]), match["annotation"] or ""),)
 
 
-PATTERNS: Mapping[Callable[[re.Match[str]], Found], tuple[str, ...]] = {
+Parse = Callable[[re.Match[str], str], Found]
+PATTERNS: Mapping[Parse, tuple[str, ...]] = {
     _set: (
         rf"{CHANGE} (?:the )?(?:(?:value|{DEFAULT}) (?:of|for) )?{TARGET}{FROM} to (?P<value>{VALUE})",
         rf"(?:change|set|update) {TARGET}'s (?:{DEFAULT}|value) to (?P<value>{VALUE})",
-        rf"(?:set|make) {TARGET} ?= ?(?P<value>{VALUE})",
-        rf"{_quoted('old')} = (?P<value>{VALUE})",
+        rf"(?:set|make) {TARGET}(?: ?= ?| to be | be | )(?P<value>{VALUE})",
+        rf"{_quoted('old')} ?= ?(?P<value>{VALUE})",
+        rf"{_quoted('old')} (?:should|must|has to) be (?:set to )?(?P<value>{VALUE})",
         rf"use (?P<value>{VALUE}) as (?:the )?(?:new )?(?:value|{DEFAULT}) (?:of|for) {TARGET}",
     ),
+    _set_words: (rf"{CHANGE} {WORDS}(?: {KIND})?{FROM} to (?P<value>{VALUE})",),
     _rename: (
-        rf"rename (?:from )?{TARGET} {TO} {NEW}",
-        rf"in {_scope('scope_before')}, rename {TARGET} {TO} {NEW}",
+        rf"rename (?:from )?{OCCURRENCES}{TARGET} {TO} {NEW}",
+        rf"in(?:side)? {_scope('scope_before')},? rename {TARGET} {TO} {NEW}",
+        rf"{TARGET} should be (?:called|named|renamed to) {NEW}",
         rf"change the name of {TARGET} (?:to|into) {NEW}",
         rf"change (?:the )?(?P<kind_alone>{KIND})(?:'s)? name (?:from )?{_quoted('old')} (?:to|into) {NEW}",
         rf"call {TARGET} {NEW} instead",
     ),
-    lambda _match: (SortImports(),): (
+    _rename_known: (
+        rf"{_quoted('old')} ?(?:->|=>|→) ?{_quoted('new')}",
+        rf"s(?P<slash>[/|#])(?:\\[b<])?{_quoted('old')}(?:\\[b>])?(?P=slash){_quoted('new')}(?P=slash)g?",
+    ),
+    lambda _match, _code: (SortImports(),): (
         r"(?:sort|order|reorder) (?:all )?(?:the )?imports?(?: statements)?(?: alphabetically)?",
         r"put (?:the )?imports in(?: alphabetical)? order",
     ),
-    _remove: (rf"(?:remove|delete|drop|strip|get rid of) (?P<things>.+?)(?: (?:in|of|from) {_scope('scope')})?",),
-    _remove_definition: (rf"(?:remove|delete|drop|get rid of) {TARGET}",),
+    _remove: (
+        rf"{REMOVE} (?P<things>(?:[a-z]+ ){{0,3}}calls? (?:to|of) \S+)(?: (?:in|from) {_scope('scope')})?",
+        rf"(?:{REMOVE}|strip) (?P<things>.+?)(?: (?:in|of|from) {_scope('scope')})?",
+    ),
+    _remove_definition: (rf"{REMOVE} {TARGET}",),
     _add_parameter: (
         rf"add (?:{ARTICLE} )?{PARAMETER} {_quoted('new')}{ANNOTATION}{WITH_DEFAULT}(?P<value>{VALUE})`? to {TARGET}",
     ),
@@ -243,7 +298,7 @@ PATTERNS: Mapping[Callable[[re.Match[str]], Found], tuple[str, ...]] = {
 
 
 @cache
-def _rules() -> list[tuple[re.Pattern[str], Callable[[re.Match[str]], Found]]]:
+def _rules() -> list[tuple[re.Pattern[str], Parse]]:
     return [(re.compile(each, re.IGNORECASE), parse) for parse, patterns in PATTERNS.items() for each in patterns]
 
 
@@ -251,12 +306,33 @@ def _kind(word: str) -> NameKind:
     return next((kind for kind, words in KINDS.items() if re.fullmatch(words, word, re.IGNORECASE)), NameKind.ANY)
 
 
-def _are_names(match: re.Match[str], *groups: str) -> bool:
-    """Whether groups hold names, or nothing; words like "it" count only in quotes."""
+def _are_names(match: re.Match[str], code: str, *groups: str) -> bool:
+    """Whether groups hold names, or nothing; words like "it" count only in quotes, and "value" where a text has it."""
     words = {group: word for group in groups if (word := match.groupdict().get(group)) and not match[f"{group}_quote"]}
-    is_other = any(word in NO_NAMES or word[0].lower() + word[1:] in NO_NAMES for word in words.values())
-    is_kind = any(_kind(word) for group, word in words.items() if group not in ("old", "new"))
-    return not is_other and not is_kind
+    is_known = _has_name(code, match.groupdict().get("old") or "")
+    for group, word in words.items():
+        lower = word[0].lower() + word[1:]
+        is_scope = group not in ("old", "new") and word.islower() and _kind(word) is not NameKind.ANY
+        is_there = is_known if group == "new" else _has_name(code, word) and not (is_scope and word in NO_SCOPES)
+        if lower in NO_NAMES or ((lower in EVERYDAY_WORDS or is_scope) and not is_there):
+            return False
+    return True
+
+
+def _has_name(code: str, name: str) -> bool:
+    return bool(name and re.search(rf"(?<![\w-]){re.escape(name.rpartition('.')[2])}(?![\w-])", code))
+
+
+def _name_meant(words: str, code: str) -> str:
+    """The one name of a text that these words spell, in any case: `MAX_SIZE` for "max size"; "" if there is none."""
+    if _has_name(code, words) and " " not in words:
+        return words
+    any_case = r"[-_]?".join(map(re.escape, re.split(r"[ _-]+", words.strip("_"))))
+    name = rf"(?<![\w-])_*{any_case}_*(?![\w-])"
+    for pattern in (rf"{name}(?=[\"']?\s*[:=])", name):
+        if found := set(re.findall(pattern, code, re.IGNORECASE)):
+            return found.pop() if len(found) == 1 else ""
+    return ""
 
 
 def _join(*parts: str) -> str:

@@ -68,9 +68,9 @@ class Postcondition:
     allows: Callable[[Sequence[str], Sequence[str]], bool] = lambda old, new: _joined(old) == _joined(new)
 
 
-def postcondition_of(instruction: str) -> Postcondition | None:
-    """What must stay equal, if an instruction asks for one kind of change and nothing else."""
-    match parse_instruction(instruction):
+def postcondition_of(instruction: str, text: str = "") -> Postcondition | None:
+    """What must stay equal of a text, if an instruction asks for one kind of change and nothing else."""
+    match parse_instruction(instruction, code=text):
         case (Rename(old=old, new=new),):
             return Postcondition(partial(_without_name, old, new))
         case _:

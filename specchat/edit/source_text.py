@@ -8,14 +8,14 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePath
 
-from specchat.chat.attachments import NO_SUCH_FILE, decode_bytes
+from specchat.chat.attachments import NO_SUCH_FILE, decode_bytes, plain_newlines
 from specchat.edit.hunks import diff_lines, split_lines, unified_diff
 from specchat.errors import InputError, NoUsableEditError
 from specchat.syntax.languages import language_of
 
-CRLF = "\r\n"
+CRLF, NOTEBOOK_SUFFIX = "\r\n", ".ipynb"
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,7 @@ def read_source(path: Path) -> Source:
         raise InputError(f"{path}: {NO_SUCH_FILE}") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    refuse_notebook(str(path))
     return make_source(raw, str(path))
 
 
@@ -94,10 +95,14 @@ def make_source(raw: bytes, name: str) -> Source:
     text, codec = decode_bytes(raw, name)
     if text.encode(codec) != raw:  # UTF-16 in the byte order of another machine
         raise InputError(f"{name}: {codec} in this byte order can be read, and not written; convert it to UTF-8 first")
-    if "\r" in text and "\n" not in text:  # as old Macs wrote
-        return Source(name, raw, text.replace("\r", "\n"), "\r", codec)
-    newline = CRLF if 2 * text.count(CRLF) > text.count("\n") else "\n"
-    return Source(name, raw, text.replace(CRLF, "\n"), newline, codec)
+    newline = CRLF if 2 * text.count(CRLF) > text.count("\n") else "\r" if "\r" in text and "\n" not in text else "\n"
+    return Source(name, raw, plain_newlines(text), newline, codec)
+
+
+def refuse_notebook(name: str) -> None:
+    """InputError for a notebook: its cells are JSON, and an edit of that would lose cells or outputs."""
+    if PurePath(name).suffix.lower() == NOTEBOOK_SUFFIX:
+        raise InputError(f"{name}: a notebook; edit a cell in its editor, or the script of 'jupytext --to py {name}'")
 
 
 def source_diff(source: Source, text: str) -> str:

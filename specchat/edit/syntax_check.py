@@ -21,6 +21,7 @@ from symtable import SymbolTable
 from specchat.edit.source_text import Source
 from specchat.errors import BrokenEditError
 from specchat.syntax import syntax_diagnostics
+from specchat.syntax.names import lost_names, strayed
 
 WORD = re.compile(r"\w+")
 MODULE_NAMES = frozenset(("__file__", "__name__", "__doc__", "__path__", "__spec__", "__package__", "__builtins__"))
@@ -29,21 +30,27 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def check_names(source: Source, text: str, ignored: str = "") -> None:
-    """BrokenEditError for undefined names that the old text did not have; names are known of Python only.
-
-    The words of `ignored` may be undefined.
-    """
+    """BrokenEditError for undefined names of Python that the old text did not have, but for words of `ignored`."""
     if source.language != "python":
         return
     if names := set(newly_undefined_names(source.text, text)) - set(WORD.findall(ignored)):
         raise BrokenEditError(f"{source.name}: the new text uses {', '.join(sorted(names))}, which nothing defines")
 
 
-def check_uses(source: Source, text: str) -> None:
-    """BrokenEditError for a call or an attribute of Python that cannot work, and that the old text did not have."""
-    if source.language != "python":
-        return
-    for line, problem in _broken_uses(source.text, text):
+def check_uses(source: Source, text: str, ignored: str = "") -> None:
+    """BrokenEditError for what cannot work, and was not there in the old text.
+
+    In Python that are calls and attributes. Of other languages, names that only the old text defines, and `await` and
+    `return` outside of their functions: this is asked last, because the contract puts lost definitions back.
+    """
+    if source.language == "python":
+        problems = list(_broken_uses(source.text, text))
+    else:
+        before, problems = strayed(source.text, source.language), strayed(text, source.language)
+        problems = problems if len(problems) > len(before) else []
+        lost = lost_names(source.text, text, source.language)
+        problems += [(lost[name], f"nothing defines `{name}`") for name in sorted({*lost} - {*WORD.findall(ignored)})]
+    for line, problem in problems:
         raise BrokenEditError(f"{source.name}: line {line} of the new text cannot work: {problem}")
 
 

@@ -230,8 +230,11 @@ def record_edit(store: UndoStore, instruction: str, replacements: Sequence[Repla
     return apply_edit(store, instruction, replacements, write=lambda _replacements: None)
 
 
-def find_edit(store: UndoStore, selector: str) -> StoredEdit:
-    """Find an edit: by number, by file (its last edit, that file only), or the last one for ""."""
+def find_edit(store: UndoStore, selector: str, project: Path | None = None) -> StoredEdit:
+    """Find an edit: by number, by file (its last edit, that file only), or the last one for "".
+
+    With a project, the last one is one all of whose files lie in this folder.
+    """
     edits = store.edits()
     if selector.isdecimal():
         edit = next((edit for edit in edits if edit.number == int(selector)), None)
@@ -248,7 +251,11 @@ def find_edit(store: UndoStore, selector: str) -> StoredEdit:
         ]
     if not candidates:
         raise UsageError(f"no edit{f' of {selector}' if selector else ''} is left to undo")
-    return candidates[0]
+    for edit in candidates:
+        if selector or not project or all(Path(file.path).is_relative_to(project) for file in edit.files):
+            return edit
+    last = f"edit {candidates[0].number} changed {candidates[0].files[0].path}; its number or --all undoes it"
+    raise UsageError(f"no edit in {project} is left to undo; {last}")
 
 
 def undo_replacements(store: UndoStore, edit: StoredEdit, *, is_forced: bool) -> list[Replacement]:

@@ -18,5 +18,4 @@ truncation.py      which tokens top-k, top-p and min-p keep
 accept.py          the argument for losslessness, the rejection-sampling rule and the walk
 probabilities.py   the probabilities of committed tokens, for a reader who asks for them
 hidden_states.py   the target's hidden states, stored for drafters with a head
-stats.py           what counts of a step
 """

@@ -48,16 +48,6 @@ class Step:
         return len(self.path) - 1
 
     @property
-    def tested(self) -> int:
-        """Draft tokens whose parent was accepted; siblings are one. The last of them may be rejected.
-
-        An end token is never accepted from a draft; where the target sampled it, too, it was not tested.
-        """
-        edges = zip(self.tree.parents, self.tree.tokens, strict=True)
-        drafted = [token for parent, token in edges if parent == self.path[-1]]
-        return self.accepted + (bool(drafted) and self.committed_tokens[-1] not in drafted)
-
-    @property
     def drafted(self) -> int:
         return len(self.tree) - 1
 

@@ -91,5 +91,5 @@ class Drafter:
         """End threads and the like with the conversation. It is not called again."""
 
     def memory_bytes(self) -> int:
-        """The bytes of tensors that it keeps for this text, beside KV caches, which the pool counts."""
+        """The bytes that it keeps for this text: tensors and indexes, beside KV caches, which the pool counts."""
         return 0

@@ -95,13 +95,13 @@ class HistoryReader:
         rows = self._query(
             f"SELECT {THREAD_COLUMNS} FROM threads WHERE {' AND '.join(conditions)} ORDER BY use_number DESC", values
         )
-        return [_to_thread(row) for row in rows]
+        return [Thread(*row) for row in rows]
 
     def thread(self, id: str) -> Thread | None:
         """One thread, deleted or not, by its id or an unambiguous prefix of it."""
         rows = self._query(f"SELECT {THREAD_COLUMNS} FROM threads WHERE substr(id, 1, length(?)) = ? LIMIT 2", [id, id])
         exact = [row for row in rows if row[0] == id]
-        return _to_thread((exact or rows)[0]) if id and len(exact or rows) == 1 else None
+        return Thread(*(exact or rows)[0]) if id and len(exact or rows) == 1 else None
 
     def details(self) -> dict[str, ThreadDetails]:
         """The details of all threads, by id. Turns that a fork shares with its source count for both."""
@@ -209,7 +209,7 @@ class HistoryReader:
                 WHERE search MATCH ? AND deleted IS NULL ORDER BY rank LIMIT 50""",
             [query],
         )
-        return [(_to_thread(row[:-1]), row[-1]) for row in rows]
+        return [(Thread(*row[:-1]), row[-1]) for row in rows]
 
     def close(self) -> None:
         self._database.close()
@@ -250,10 +250,6 @@ ANSWER_COLUMNS = (
 )
 TURN_COLUMNS = f"""turns.id, parent_id, q.content, state, totals, started, ended,
            coalesce(turns.partial, a.content, ''), {", ".join(ANSWER_COLUMNS)}"""
-
-
-def _to_thread(row: Sequence[Any]) -> Thread:
-    return Thread(*row)
 
 
 def _to_turn(row: Sequence[Any]) -> StoredTurn:

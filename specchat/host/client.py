@@ -14,7 +14,7 @@ from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import Request
 from specchat.chat.transcript import Turn
 from specchat.errors import HostError, UsageError, error_with_exit_code
-from specchat.history.history_reader import CHAT, StoredTurn
+from specchat.history.history_reader import CHAT, HistoryReader, StoredTurn
 from specchat.host.host_connection import HostConnection, connect
 from specchat.host.host_session import HostSession, SessionRequest
 from specchat.host.pending_answer import PendingAnswer
@@ -78,17 +78,13 @@ class Conversation(HostSession):
                     pass
         raise HostError("the completion did not end")
 
-    def turns(self) -> list[StoredTurn]:
-        """The turns of this conversation, the oldest first."""
-        return self.shown_turns.shown()
-
     def versions(self) -> dict[str, tuple[str, ...]]:
-        """For each turn the ids of its versions, the oldest first."""
-        return self.shown_turns.versions()
+        """For each shown turn the ids of its versions, itself among them, the oldest first."""
+        return self.read_history(HistoryReader.versions, {}) if self.is_stored else self.private_turns.versions()
 
     def all_turns(self) -> list[StoredTurn]:
-        """The turns of all branches."""
-        return self.shown_turns.all_turns()
+        """The turns of all branches; each version is followed by what was asked after it."""
+        return self.read_history(HistoryReader.all_turns, []) if self.is_stored else self.private_turns.all_turns()
 
     def select_version(self, position: int, number: int) -> None:
         """Continue with another version of the turn at this position; numbers count from 1."""

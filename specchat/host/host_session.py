@@ -44,30 +44,6 @@ class SessionRequest:
         }  # fmt: skip
 
 
-class HistoryTurns:
-    """The turns of a stored conversation."""
-
-    def __init__(self, path: Path, session_id: str) -> None:
-        self._path, self._session_id = path, session_id
-
-    def shown(self) -> list[StoredTurn]:
-        """The turns up to the tip, the oldest first."""
-        return self._read(lambda history, thread: history.turns(thread.tip), [])
-
-    def all_turns(self) -> list[StoredTurn]:
-        """The turns of all branches; each version is followed by what was asked after it."""
-        return self._read(HistoryReader.all_turns, [])
-
-    def versions(self) -> dict[str, tuple[str, ...]]:
-        """For each shown turn the ids of its versions, itself among them, the oldest first."""
-        return self._read(HistoryReader.versions, {})
-
-    def _read(self, read: Callable[[HistoryReader, Thread], Result], unknown: Result) -> Result:
-        with closing(HistoryReader(self._path)) as history:
-            thread = history.thread(self._session_id)
-            return read(history, thread) if thread else unknown
-
-
 class PrivateTurns:
     """The tree of the history, in memory. The client keeps it, because a host forgets such a conversation with its last
     client. Nothing of it reaches a disk.
@@ -137,7 +113,7 @@ class HostSession:
         self.private_turns = PrivateTurns()  # of a session that is not stored
         self.unsent_turns: list[Turn] | None = None  # what the model reads of them, while the host does not have it
         params = session_request.to_params()
-        self.connection = self._connect()
+        self.connection = _connect(client_name)
         self.switch_session(self.connection.call("open_session", params))
 
     def __enter__(self) -> Self:
@@ -178,12 +154,17 @@ class HostSession:
         """Change keys of the settings, such as {"sampling.temperature": 0.7}; None gives a key back to the profile."""
         return self.use(self.settings.changed(values))
 
-    @property
-    def shown_turns(self) -> HistoryTurns | PrivateTurns:
-        """The turns with their versions: of the history, or in memory if the session is not stored."""
+    def turns(self) -> list[StoredTurn]:
+        """The turns up to the tip, the oldest first."""
         if not self.is_stored:
-            return self.private_turns
-        return HistoryTurns(Path(self.connection.host_info["history_path"]), self.session_id)
+            return self.private_turns.shown()
+        return self.read_history(lambda history, thread: history.turns(thread.tip), [])
+
+    def read_history(self, read: Callable[[HistoryReader, Thread], Result], unknown: Result) -> Result:
+        """What the history has of this session; `unknown` while it has nothing."""
+        with closing(HistoryReader(Path(self.connection.host_info["history_path"]))) as history:
+            thread = history.thread(self.session_id)
+            return read(history, thread) if thread else unknown
 
     def call(self, method: str, params: Mapping[str, Any] | None = None) -> JsonObject:
         """Call a method of the host, for this session unless `params` names another one."""
@@ -216,7 +197,7 @@ class HostSession:
         """Connect again; whether it is the same host. For another one, `reopen` the session."""
         instance_id = self.connection.host_info["instance_id"]
         self.connection.close()
-        self.connection = self._connect()
+        self.connection = _connect(self.client_name)
         return self.connection.host_info["instance_id"] == instance_id
 
     def reopen(self) -> None:
@@ -229,13 +210,14 @@ class HostSession:
             if not self.is_stored and self.unsent_turns is None:
                 self.unsent_turns = self.private_turns.read()
 
-    def _connect(self) -> HostConnection:
-        connection = connect(self.client_name)
-        assert connection is not None
-        return connection
-
     def _use_session(self, session_info: JsonObject) -> None:
         self.session_id, self.name = str(session_info["session"]), str(session_info["name"])
         self.settings = Settings.from_json(session_info["settings"])
         self.is_stored = bool(session_info.get("is_stored", True))
         self.context_window = int(session_info.get("context_window", 0))  # in tokens; 0: not known yet
+
+
+def _connect(client_name: str) -> HostConnection:
+    connection = connect(client_name)
+    assert connection is not None
+    return connection

@@ -183,7 +183,7 @@ class PendingAnswer:
     def _retry(self) -> None:
         """Ask again after the host died before its first event; the old turn is removed."""
         self._session.reopen()
-        if any(turn.id == self._turn_id for turn in self._session.shown_turns.shown()):
+        if any(turn.id == self._turn_id for turn in self._session.turns()):
             self._session.call("rewind", {"count": 1})
         self._turn_id, self._can_retry, self._is_cancel_sent = new_id(), False, False
         self._send()

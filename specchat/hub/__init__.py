@@ -7,7 +7,7 @@ safetensors_headers     headers of safetensors and GGUF files → Architecture
 local_models            the embedded models, folders, the hub's cache, Ollama and LM Studio
 runnable_models         those on this disk that fit the free memory
 machine                 GPUs, main memory, CPU features, bandwidth; runs the probes
-memory_plan, memory_notes   bytes of weights, KV cache and workspace; what is special about a model
+memory_plan                bytes of weights, KV cache and workspace
 recommend, pair_text    the best pair for a device; its two lines and its profile
 find_models             where a model or head is; a hub id is downloaded
 needed_files            which files of a hub id are needed, and their hashes

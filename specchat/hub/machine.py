@@ -95,11 +95,6 @@ def detect_machine() -> Machine:
     return Machine((*detect_gpus(), main_memory()), cpu_features())
 
 
-def machine_with_gpu(gpu_gib: float) -> Machine:
-    """This machine, if it had such a GPU."""
-    return Machine((simulated_gpu(gpu_gib), main_memory()), cpu_features())
-
-
 def simulated_gpu(gpu_gib: float) -> Device:
     """A GPU of this size with only a display on it."""
     return Device(CUDA, f"{SIMULATED_NAME} {gpu_gib:g} GB", usable_gpu_bytes(gpu_gib), int(gpu_gib * GIB))

@@ -85,21 +85,12 @@ STORAGE_FORMATS: Mapping[str, Callable[[Matrix], float]] = {
 }
 QUANTIZED_FORMATS = ("gguf4", "gguf5", "gguf6", "gguf8", "int8", "fp8", "nf4", "nf4-double")
 FITTING_FORMATS = ("bf16", "int8", "nf4")
-LISTED_FORMATS = ("bf16", "fp8", "int8", "nf4", "nf4-double")
 INT4_CHECKPOINTS = ("awq", "gptq")  # a GPU multiplies them in the format "int4", the others convert them
 
 
 def can_quantize(architecture: Architecture) -> bool:
     """Whether models.weights has a choice: transformers computes quantized checkpoints in their own format only."""
     return architecture.family in GPU_FAMILIES or architecture.stored_format in FLOAT_FORMATS
-
-
-def listed_formats(architecture: Architecture) -> tuple[str, ...]:
-    """The formats that a model can have in memory; in some it must be published."""
-    stored = architecture.stored_format
-    if not can_quantize(architecture):
-        return ("bf16", stored) if stored in STORAGE_FORMATS else ("bf16",)
-    return (*LISTED_FORMATS, "int4") if stored in INT4_CHECKPOINTS else LISTED_FORMATS
 
 
 def weight_bytes(architecture: Architecture, quant_format: str, *, embeddings_on_cpu: bool = False) -> int:

@@ -21,7 +21,6 @@ from specchat.weights.gguf.gguf_sources import local_gguf
 
 @dataclass(frozen=True)
 class Removal:
-    source: str
     folder: Path
     freed_bytes: int
     run: Callable[[], None]
@@ -30,41 +29,36 @@ class Removal:
 def plan_removal(source: str) -> Removal:
     """Plan the deletion of a model; ModelError when it is not on this disk."""
     if (entry := packaged_model(source)) is not None:
-        return _plan_packaged_removal(source, packaged_file(entry).parent)
+        folder = packaged_file(entry).parent
+        if not folder.is_dir():
+            raise ModelError(f"{source}: not on this disk ({folder})")
+        return _removal_of(folder, *filter(None, map(find_prepared, folder.glob("*.gguf"))))
     if gguf := local_gguf(source):
-        return _plan_removal_of_prepared(source, gguf)
+        if (prepared := find_prepared(gguf)) is None:
+            raise ModelError(f"{source}: nothing was made from it, and specchat does not delete GGUF files")
+        return _removal_of(prepared)
     if not is_hub_id(source):
         raise ModelError(f"{source}: not a hub id like org/name; only models from the hub can be removed")
     folder = hub_repo_folder(source)
     if not folder.is_dir() or folder.is_symlink():
         raise ModelError(f"{source}: not in the cache ({folder.parent})")
-    size = sum(path.lstat().st_size for path in (folder / "blobs").glob("*"))  # HFCacheInfo omits partial files
     cache_info = _scan_cached_model(source, folder.parent)
     hashes = [revision.commit_hash for repository in cache_info.repos for revision in repository.revisions]
     if not hashes:
-        return Removal(source, folder, size, lambda: shutil.rmtree(folder))  # an incomplete download
-    return Removal(source, folder, size, cache_info.delete_revisions(*hashes).execute)
+        return _removal_of(folder)  # an incomplete download
+    size = sum(path.lstat().st_size for path in (folder / "blobs").glob("*"))  # HFCacheInfo omits partial files
+    return Removal(folder, size, cache_info.delete_revisions(*hashes).execute)
 
 
-def _plan_packaged_removal(source: str, folder: Path) -> Removal:
-    if not folder.is_dir():
-        raise ModelError(f"{source}: not on this disk ({folder})")
-    folders = [folder, *filter(None, map(find_prepared, folder.glob("*.gguf")))]
-    size = sum(path.stat().st_size for each in folders for path in each.rglob("*") if path.is_file())
+def _removal_of(*folders: Path) -> Removal:
+    """The removal of whole folders, of which the first one is named."""
 
     def run() -> None:
         for each in folders:
             shutil.rmtree(each)
 
-    return Removal(source, folder, size, run)
-
-
-def _plan_removal_of_prepared(source: str, gguf: Path) -> Removal:
-    folder = find_prepared(gguf)
-    if folder is None:
-        raise ModelError(f"{source}: nothing was made from it, and specchat does not delete GGUF files")
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    return Removal(source, folder, size, lambda: shutil.rmtree(folder))
+    size = sum(path.stat().st_size for each in folders for path in each.rglob("*") if path.is_file())
+    return Removal(folders[0], size, run)
 
 
 def _scan_cached_model(source: str, cache: Path) -> HFCacheInfo:

@@ -1,6 +1,6 @@
 """What an engine will hold and what its device has left, so that two engines share a machine only where both fit.
 
-The plan counts weights, drafter, the KV cache of a full context and the workspace, as `specchat vram` shows them.
+The plan counts weights, drafter, the KV cache of a full context and the workspace, as `--dry-run` shows them.
 """
 
 from __future__ import annotations

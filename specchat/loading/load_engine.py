@@ -17,7 +17,6 @@ from specchat.chat.drafted_text import DraftedText, LoadedModels
 from specchat.chat.events import Event
 from specchat.chat.events import LoadingProgress as LoadingEvent
 from specchat.chat.reference_corpus import ReferenceCorpus, read_reference_corpus
-from specchat.chat.router import check_routes
 from specchat.chat.running_answer import RunningAnswer
 from specchat.chat.session import Session
 from specchat.chat.transcript import Question, Turn
@@ -82,7 +81,6 @@ class Engine:
     def answer(self, question: Question, cancelled: Flag) -> RunningAnswer:
         """An answer, whose profile must use the same models."""
         models = self._models_for(question.profile)
-        check_routes(models.profile, self.variants)
         return RunningAnswer(models, self.texts, question, cancelled, self.watchdog)
 
     def forget(self, name: str) -> None:
@@ -96,7 +94,6 @@ class Engine:
         """A conversation for this process, which shares no text with others."""
         models = self._models_for(profile) if profile is not None else self.models
         built = _build_drafters(self.resources, recalls=models.profile.speculation.recall)
-        check_routes(models.profile, frozenset({*built.drafters, Chooser.name}))
         chooser = Chooser(built.auto_candidates, models.costs, models.chooser_state)
         drafters = {**built.drafters, chooser.name: chooser}
         return Session(models, drafters, chooser, turns, built.faults, self.watchdog)

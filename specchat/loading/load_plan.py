@@ -1,6 +1,6 @@
 """The plan of loading a profile: every model, head, device, dtype and weight format, resolved before loading.
 
-`load_engine` loads exactly this plan; `--dry-run`, `specchat doctor` and `specchat vram` print it, and whether it fits.
+`load_engine` loads exactly this plan; `--dry-run` and `specchat doctor` print it, and whether it fits.
 A draft model or a head that does not fit the target is left out, by their config.json and tokenizer.json. Whatever
 these leave open counts as a fit, and so does a folder that is not on this disk: loading reads the tensors and reports
 what is wrong with them. Imports no torch.
@@ -22,7 +22,7 @@ from specchat.hub.machine import Device, Machine
 from specchat.hub.memory_plan import MemoryPlan, QuantizedModel, plan_memory
 from specchat.hub.recommend import FITS, TIGHT, TOO_LARGE, fit_label, format_gib
 from specchat.hub.safetensors_headers import read_architecture
-from specchat.paths import read_json_object
+from specchat.paths import read_json_object, read_text_config
 from specchat.profile import Models, Profile
 from specchat.profile.keys import AUTO
 from specchat.profile.shipped_drafters import with_shipped_drafters
@@ -326,7 +326,7 @@ def head_mismatch(target: Path | None, head: Path | None) -> str:
     """Why a head was not trained for a target of these sizes; "" when the configs agree."""
     if target is None or head is None:
         return ""
-    target_sizes, head_sizes = _target_sizes(target), _head_sizes(head)
+    target_sizes, head_sizes = _sizes(read_text_config(target)), _head_sizes(head)
     for name, size in head_sizes.items():
         if name in target_sizes and size != target_sizes[name]:
             return f"it is for a target with {name} {size}, and this one has {target_sizes[name]}"
@@ -338,12 +338,6 @@ def drafters_that_fit(target: str) -> str:
     entry = find_entry(Path(target).name) or find_entry(target)
     published = [*(head.id for head in entry.usable_heads), *entry.draft_models] if entry else []
     return f"{published[0]} fits ('specchat models recommend' names more)" if published else RECOMMEND_HINT
-
-
-def _target_sizes(folder: Path) -> dict[str, int]:
-    config = read_json_object(folder / "config.json")
-    text = config.get("text_config")
-    return _sizes(text if isinstance(text, dict) else config)
 
 
 def _head_sizes(head: Path) -> dict[str, int]:

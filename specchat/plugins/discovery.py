@@ -49,24 +49,17 @@ class Plugin:
     error: str = ""
 
 
-@dataclass(frozen=True)
-class NameConflict:
-    kind: str
-    extension: Extension
-
-    def __str__(self) -> str:
-        return f"{self.kind.removesuffix('s').replace('_', ' ')} {self.extension.name!r} is left out, the name is taken"
-
-
 def find_extensions(kind: str, reserved_names: Collection[str] = ()) -> Mapping[str, Extension]:
     """The extensions of a kind (a key of `EXTENSION_NAME_PATTERNS`) by name, without the `reserved_names`."""
     _warn_about_plugins()
     return _warn_about_conflicts(kind, frozenset(reserved_names))
 
 
-def name_conflicts(plugin: Plugin, kind: str, reserved_names: Collection[str] = ()) -> list[NameConflict]:
-    conflicts = _resolve_conflicts(kind, frozenset(reserved_names))[1]
-    return [conflict for conflict in conflicts if conflict.extension.plugin_name == plugin.name]
+def left_out(kind: str, extension: Extension, reserved_names: Collection[str] = ()) -> str:
+    """That another one has the name of this extension; "" where it has it itself."""
+    if _kept_extensions(kind, frozenset(reserved_names)).get(extension.name) is extension:
+        return ""
+    return f"{kind.removesuffix('s').replace('_', ' ')} {extension.name!r} is left out, the name is taken"
 
 
 @cache
@@ -161,16 +154,13 @@ def _validated(kind: str, result: object, plugin_name: str) -> Iterator[Extensio
 
 
 @cache
-def _resolve_conflicts(kind: str, reserved: frozenset[str]) -> tuple[Mapping[str, Extension], Sequence[NameConflict]]:
+def _kept_extensions(kind: str, reserved: frozenset[str]) -> Mapping[str, Extension]:
     """The first extension with a name keeps it."""
-    extensions, conflicts = dict[str, Extension](), list[NameConflict]()
-    for plugin in installed_plugins():
-        for extension in plugin.extensions.get(kind, ()):
-            if extension.name in reserved or extension.name in extensions:
-                conflicts.append(NameConflict(kind, extension))
-            else:
-                extensions[extension.name] = extension
-    return extensions, conflicts
+    kept = dict[str, Extension]()
+    for extension in (each for plugin in installed_plugins() for each in plugin.extensions.get(kind, ())):
+        if extension.name not in reserved:
+            kept.setdefault(extension.name, extension)
+    return kept
 
 
 @cache
@@ -182,7 +172,7 @@ def _warn_about_plugins() -> None:
 
 @cache
 def _warn_about_conflicts(kind: str, reserved: frozenset[str]) -> Mapping[str, Extension]:
-    extensions, conflicts = _resolve_conflicts(kind, reserved)
-    for conflict in conflicts:
-        print_warning(f"plugin {conflict.extension.plugin_name}: {conflict}")
-    return extensions
+    for plugin in installed_plugins():
+        for fault in filter(None, (left_out(kind, each, reserved) for each in plugin.extensions.get(kind, ()))):
+            print_warning(f"plugin {plugin.name}: {fault}")
+    return _kept_extensions(kind, reserved)

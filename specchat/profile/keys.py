@@ -259,6 +259,10 @@ BLOCKS_CONTRACT = (
     "You change files. Answer with search/replace blocks only, one for each change: a line <<<<<<< SEARCH, lines "
     "copied from the file, a line =======, the lines in their place, a line >>>>>>> REPLACE."
 )
+OPERATION_CONTRACT = (
+    "You are given an instruction, in any language, and a list. Answer with the line of the list that does all that "
+    'the instruction asks for and nothing else. If there is no such line, answer with "none of these".'
+)
 EDIT_CONTRACT = "You rewrite files. Answer with the complete changed file in one fenced code block, and nothing else."
 
 
@@ -272,6 +276,10 @@ class Prompt:
         BLOCKS_CONTRACT,
         "The system prompt where an edit is asked for as search/replace blocks, which is the case when the whole file "
         'does not work; "" for none.',
+    )
+    edit_operation_system: str = key(
+        OPERATION_CONTRACT,
+        'The system prompt where the model chooses the operation that an instruction is, from a list; "" for none.',
     )
     edit_answer: str = key(
         PREFILLED_ANSWER,
@@ -330,7 +338,7 @@ class Agent:
 
 @dataclass(frozen=True)
 class RouteRule:
-    """Which requests are of a kind, and which drafters they get. All given conditions must hold.
+    """Which requests are of a kind. All given conditions must hold.
 
     A pattern is a sequence of words, case ignored: `word*` matches any ending, `...` up to four words between.
     """
@@ -349,21 +357,10 @@ class RouteRule:
     min_words: int = key(0, "The question has at least this many words.", minimum=0, maximum=MAX_TOKENS)
     max_words: int | None = key(None, "The question has at most this many words.", minimum=1, maximum=MAX_TOKENS)
     temperature_above: float | None = key(None, "The temperature is above this.", minimum=0, maximum=MAX_TEMPERATURE)
-    variants: tuple[str, ...] = key(
-        ("auto",), "The drafter: the first that can run. After auto: those that it tries first.",
-        choices=DRAFTER_NAMES, plugin_choices=plugin_drafters,
-    )  # fmt: skip
-    budget: int | None = key(
-        None, "Maximum number of draft tokens per step for such requests.", minimum=1, maximum=MAX_DRAFT_TOKENS
-    )
-    location: str = location_field("variants")
 
     def __post_init__(self) -> None:
         if not self.kind:
             raise InvalidValueError(f"a rule of [[routes]] needs a kind: {', '.join(REQUEST_KINDS)}")
-        if not self.variants:
-            message = 'routes.variants must name a drafter; ["auto"] measures which is fastest'
-            raise InvalidValueError(message, ("routes", "variants"))
         check_values(self, "routes")
 
 
@@ -491,7 +488,12 @@ class Profile:
 
     def system_prompt(self, task: str) -> str:
         """The system prompt of a request: the tasks of edits have their own."""
-        by_task = {"edit": self.prompt.edit_system, "edit-blocks": self.prompt.edit_blocks_system}
+        prompt = self.prompt
+        by_task = {
+            "edit": prompt.edit_system,
+            "edit-blocks": prompt.edit_blocks_system,
+            "edit-operation": prompt.edit_operation_system,
+        }
         return by_task.get(task, self.prompt.system)
 
     def drafter_order(self, kind: str) -> tuple[str, ...]:

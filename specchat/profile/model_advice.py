@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from specchat.errors import ProfileError
-from specchat.paths import hub_snapshot, is_hub_id, read_json_object
-from specchat.profile.keys import Profile
+from specchat.paths import local_model_folder, read_json_object, read_text_config
+from specchat.profile.keys import EMBEDDED, Profile
 from specchat.profile.validation import SettingsSource, merge_sources
 
 MODEL_KIND, ADVICE_KIND = "model", "advice"
@@ -37,7 +37,8 @@ def model_sources() -> tuple[SettingsSource, ...]:
 
 
 def _generation_config_source_for(profile: Profile) -> SettingsSource | None:
-    folder = _local_folder(profile.models.target)
+    target = profile.models.target
+    folder = None if target == EMBEDDED else local_model_folder(target)
     if folder is None:
         return None
     path = folder / GENERATION_CONFIG
@@ -46,8 +47,8 @@ def _generation_config_source_for(profile: Profile) -> SettingsSource | None:
 
 def _advice_source_for(profile: Profile) -> SettingsSource | None:
     target = profile.models.target
-    name, folder = Path(target).name.lower(), _local_folder(target)
-    shape = [_text_config(folder).get(key) for key in SHAPE_KEYS] if folder else []
+    name, folder = Path(target).name.lower(), None if target == EMBEDDED else local_model_folder(target)
+    shape = [read_text_config(folder).get(key) for key in SHAPE_KEYS] if folder else []
     for model in _advised_models():
         names = [each for each in model["names"] if name == each.lower() or name.startswith(f"{each.lower()}.")]
         if names or shape in model.get("shapes", ()):
@@ -86,19 +87,3 @@ def _valid_source(kind: str, tables: Mapping[str, Mapping[str, Any]], location: 
 @cache
 def _advised_models() -> list[dict[str, Any]]:
     return tomllib.loads(ADVICE_FILE.read_text(encoding="utf-8"))["models"]
-
-
-def _local_folder(target: str) -> Path | None:
-    """The folder of a target that is on this disk; None for the embedded target, for a file and for a server's name."""
-    if target == "embedded":
-        return None
-    folder = Path(target).expanduser()
-    if folder.is_dir():
-        return folder
-    return hub_snapshot(target) if is_hub_id(target) else None
-
-
-def _text_config(folder: Path) -> Mapping[str, Any]:
-    config = read_json_object(folder / "config.json")
-    text = config.get("text_config")
-    return text if isinstance(text, dict) else config

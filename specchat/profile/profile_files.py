@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -25,7 +25,7 @@ from specchat.profile.keys import DrafterOrder, McpServer, Profile, RouteRule, o
 from specchat.profile.model_advice import model_sources
 from specchat.profile.shipped_drafters import default_target_source
 from specchat.profile.toml_lines import TomlFile, parse_toml, read_toml
-from specchat.profile.validation import MergedSettings, SettingsSource, did_you_mean, key_types, merge_sources
+from specchat.profile.validation import SettingsSource, did_you_mean, key_types, merge_sources
 
 MAX_EXTENDS_DEPTH = 8
 PROFILE_ONLY_KEYS = ("name", "description", "extends")
@@ -34,33 +34,16 @@ PACKAGE = Path(__file__).parents[1]
 DEFAULT_PROFILE, EDIT_PROFILE = "chat", "edit"  # of questions, and of edits
 
 
-@dataclass(frozen=True)
-class ProfileChain:
-    """A profile with the profiles that it extends, the user file and advice, the weakest first."""
-
-    name: str
-    description: str
-    sources: tuple[SettingsSource, ...]
-
-    @property
-    def base(self) -> Profile:
-        return Profile(name=self.name, description=self.description)
-
-
 def load_profile(name: str, overrides: Mapping[str, object] | None = None) -> Profile:
     """The profile with this name or in this file, with `overrides` of flat keys as in `Profile.override`.
 
     Use `overrides` here when they may change the models, because the advice depends on the models.
     """
-    return resolve(read_profile_chain(name), [options_source(overrides or {})]).value
+    return merge_sources(Profile(), (*read_profile_chain(name), options_source(overrides or {}))).value
 
 
-def resolve(chain: ProfileChain, sources: Sequence[SettingsSource]) -> MergedSettings[Profile]:
-    """The profile that results from a chain and stronger sources, the weakest first, with the origin of every value."""
-    return merge_sources(chain.base, (*chain.sources, *sources))
-
-
-def read_profile_chain(name: str) -> ProfileChain:
+def read_profile_chain(name: str) -> tuple[SettingsSource, ...]:
+    """A profile with the profiles that it extends, the user file and advice, the weakest first."""
     links = list(_extends_chain(_find_profile(name, frozenset())))
     own = links[0].tables
     settings = [
@@ -70,13 +53,8 @@ def read_profile_chain(name: str) -> ProfileChain:
     sources = [link.source(f"profile {link.path.stem}") for link in reversed(settings)]
     if (user := user_config_file()).is_file():
         sources.insert(0, read_settings_file(user, user.read_bytes()).source("user file"))
-    name, description = own.get("name", links[0].path.stem), own.get("description", "")
-    return chain_of(name, description, [*default_target_source(), *sources])
-
-
-def chain_of(name: str, description: str, sources: Sequence[SettingsSource]) -> ProfileChain:
-    """A chain from what its files say, the weakest first."""
-    return ProfileChain(name, description, (*model_sources(), *sources))
+    named = options_source({"name": own.get("name", links[0].path.stem), "description": own.get("description")})
+    return (*model_sources(), *default_target_source(), *sources, named)
 
 
 def read_settings_file(path: Path, content: bytes) -> TomlFile:

@@ -15,25 +15,20 @@ started in another folder, with another environment. Knows no screen, no protoco
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any, cast
 
 from specchat.errors import ProfileError
-from specchat.profile.keys import DrafterOrder, Profile, RouteRule, options_source
-from specchat.profile.profile_files import (
-    DEFAULT_PROFILE,
-    EDIT_PROFILE,
-    ProfileChain,
-    chain_of,
-    read_profile_chain,
-    resolve,
-)
-from specchat.profile.validation import SettingsSource, merge_sources, with_locations
+from specchat.profile.keys import Profile, options_source
+from specchat.profile.model_advice import model_sources
+from specchat.profile.profile_files import DEFAULT_PROFILE, EDIT_PROFILE, read_profile_chain
+from specchat.profile.validation import SettingsSource, merge_sources
 
 EMPTY: Mapping[str, Any] = {}
 KEYS_OF_ENGINE = ("models.", "speculation.")
+REMOVED_RULE_KEYS = {"location", "variants", "budget"}  # in conversations that were stored before
 
 
 @dataclass(frozen=True)
@@ -76,7 +71,12 @@ class Settings:
 
     def to_json(self) -> dict[str, Any]:
         layers = {"own": self.own, "options": self.options, "changes": self.changes}
-        return {"name": self.name, **_plain(layers), "profile": _plain(replace(self.profile, routes=()))}
+        tables = asdict(replace(self.profile, routes=(), mcp=()))
+        profile = {
+            name: {key: each for key, each in table.items() if each is not None} if isinstance(table, dict) else table
+            for name, table in tables.items()
+        }
+        return {"name": self.name, **layers, "profile": profile}
 
     @staticmethod
     def from_json(stored: Mapping[str, Any]) -> Settings:
@@ -98,28 +98,23 @@ def read_settings(name: str = DEFAULT_PROFILE, options: Mapping[str, Any] = EMPT
     return settings_of(name, read_profile_chain(name), [options_source(options)])
 
 
-def settings_of(name: str, chain: ProfileChain, sources: Sequence[SettingsSource]) -> Settings:
+def settings_of(name: str, chain: Sequence[SettingsSource], sources: Sequence[SettingsSource]) -> Settings:
     """The same with options from several sources, the weakest first, whose places stand in errors."""
-    profile = resolve(chain, sources).value
-    return Settings(_lasting(name), replace(profile, mcp=()), _own_values(chain), flat_values(sources))
+    profile = merge_sources(Profile(), (*chain, *sources)).value
+    own = flat_values(source for source in chain if source.resolve_for is None)
+    return Settings(_lasting(name), replace(profile, mcp=()), own, flat_values(sources))
 
 
 def flat_values(sources: Iterable[SettingsSource]) -> dict[str, Any]:
     """What these sources set, the weakest first. Not the MCP servers, which belong to a front end."""
-    tables = (with_locations(source, Profile) for source in sources)
+    tables = (source.tables for source in sources)
     return reduce(_merge_tables, ({name: each[name] for name in each if name != "mcp"} for each in tables), {})
 
 
 def _resolved(name: str, own: Mapping[str, Any], options: Mapping[str, Any], changes: Mapping[str, Any]) -> Settings:
-    chain = chain_of("", "", [options_source(own, lambda _path: f"profile {name}")])
-    return Settings(
-        name, resolve(chain, [options_source(options), options_source(changes)]).value, own, options, changes
-    )
-
-
-def _own_values(chain: ProfileChain) -> dict[str, Any]:
-    named = {"name": chain.name, "description": chain.description}
-    return {**named, **flat_values(source for source in chain.sources if source.resolve_for is None)}
+    base = options_source(own, lambda _path: f"profile {name}")
+    sources = (*model_sources(), base, options_source(options), options_source(changes))
+    return Settings(name, merge_sources(Profile(), sources).value, own, options, changes)
 
 
 def _lasting(name: str) -> str:
@@ -144,22 +139,11 @@ def _table(stored: Mapping[str, Any], name: str) -> dict[str, Any]:
     value = stored.get(name) or {}
     if not isinstance(value, dict):
         raise ProfileError(f"the settings of a conversation: {name} must be an object, not {value!r}")
-    return cast("dict[str, Any]", value)
+    table = cast("dict[str, Any]", value)
+    rules = [_known_keys(rule) if isinstance(rule, dict) else rule for rule in table.get("routes", ())]
+    return {**table, "routes": rules} if rules else table
 
 
-def _plain(value: Any) -> Any:
-    """A value as JSON has it. Of a rule, which has many keys, those that are not the defaults."""
-    match value:
-        case Profile():
-            return {each.name: _plain(getattr(value, each.name)) for each in fields(value) if each.name != "mcp"}
-        case RouteRule() | DrafterOrder():
-            keys = {each.name: getattr(value, each.name) for each in fields(value)}
-            return {name: _plain(keys[name]) for name in keys if keys[name] != getattr(type(value), name, None)}
-        case Mapping():
-            return {key: _plain(each) for key, each in cast("Mapping[str, Any]", value).items()}
-        case list() | tuple():
-            return [_plain(each) for each in cast("Sequence[Any]", value)]
-        case _ if is_dataclass(value) and not isinstance(value, type):
-            return {key: _plain(each) for key, each in asdict(value).items() if each is not None}
-        case _:
-            return value
+def _known_keys(rule: Mapping[str, Any]) -> dict[str, Any]:
+    """A rule without the keys that rules do not have any more."""
+    return {name: value for name, value in rule.items() if name not in REMOVED_RULE_KEYS}

@@ -24,28 +24,21 @@ def default_target_source() -> Iterator[SettingsSource]:
 
 def with_shipped_drafters(models: Models) -> Models:
     """The models with names instead of `auto`: of the embedded target, of the starter, or none."""
-    draft = _shipped_draft(models.target) if models.draft == AUTO else models.draft
-    heads = [head for each in models.heads for head in (_shipped_heads(models.target) if each == AUTO else (each,))]
+    draft = "".join(_shipped(models.target, "draft")) if models.draft == AUTO else models.draft
+    heads = [head for each in models.heads for head in (_shipped(models.target, "eagle3") if each == AUTO else [each])]
     return replace(models, draft=draft, heads=tuple(heads))
 
 
-def _shipped_draft(target: str) -> str:
-    if target == STARTER:
-        return f"{STARTER}/draft" if _is_shipped("draft") else ""
-    return EMBEDDED if target == EMBEDDED else ""
-
-
-def _shipped_heads(target: str) -> tuple[str, ...]:
-    if target == STARTER:
-        return (f"{STARTER}/eagle3",) if _is_shipped("eagle3") else ()
-    return (EMBEDDED,) if target == EMBEDDED else ()
-
-
-def _is_shipped(role: str) -> bool:
-    return (STARTER_DRAFTERS / role / "config.json").is_file()
+def _shipped(target: str, role: str) -> list[str]:
+    """The name of what is shipped for a target in this role, if anything is."""
+    source = f"{STARTER}/{role}"
+    if target == STARTER and starter_drafter(source):
+        return [source]
+    return [EMBEDDED] if target == EMBEDDED else []
 
 
 def starter_drafter(source: str) -> Path | None:
     """The folder of "starter/eagle3" or "starter/draft"; None for any other source, and for one that is not shipped."""
     owner, _, role = source.partition("/")
-    return STARTER_DRAFTERS / role if owner == STARTER and role and _is_shipped(role) else None
+    folder = STARTER_DRAFTERS / role
+    return folder if owner == STARTER and role and (folder / "config.json").is_file() else None

@@ -158,7 +158,7 @@ def merge_sources(base: Value, sources: Sequence[SettingsSource]) -> MergedSetti
     for name, hint in key_types(type(base)).items():
         own = [each for each in values if each.path[0] == name]
         if is_table_list(hint):
-            own = _strongest_first(own)
+            own = [each for source in reversed(sources) for each in own if each.source is source]
             changes[name] = (*(each.value for each in own), *getattr(base, name))
             origins |= {(name, number): each.origin for number, each in enumerate(own)}
             continue
@@ -208,8 +208,9 @@ def _source_values(source: SettingsSource, kind: type) -> Iterator[tuple[KeyPath
 def _tables(source: SettingsSource, name: str, value: Any, kind: type) -> Iterator[tuple[KeyPath, Any]]:
     item: Any = get_args(key_types(kind)[name])[0]
     for number, table in _numbered_tables(source, name, value, has_names=has_names(item)):
-        keys, locations = _split_locations(source, (name, number), table, item)
-        checked = _typed_table(source, (name, number), keys, f"[[{name}]]", item, kind)
+        checked = _typed_table(source, (name, number), table, f"[[{name}]]", item, kind)
+        places = {each.name: each.metadata[LOCATION_OF] for each in fields(item) if LOCATION_OF in each.metadata}
+        locations = {each: source.location_of((name, number, key)) for each, key in places.items()}
         try:
             yield (name, number), item(**checked, **locations)
         except InvalidValueError as error:
@@ -234,27 +235,6 @@ def _numbered_tables(
         raise ProfileError(f"{source.location_of((name,))}: {name} must be {header}, not {value!r}")
 
 
-def _split_locations(source: SettingsSource, path: KeyPath, table: Any, kind: type) -> tuple[Any, dict[str, str]]:
-    """The keys of a table, and its locations: those that it was sent with, or else those in this source."""
-    places = {each.name: each.metadata[LOCATION_OF] for each in fields(kind) if LOCATION_OF in each.metadata}
-    if not places or not isinstance(table, Mapping):
-        return table, {}
-    values = cast("Mapping[str, Any]", table)
-    locations = {name: str(values.get(name) or source.location_of((*path, key))) for name, key in places.items()}
-    return {name: value for name, value in values.items() if name not in places}, locations
-
-
-def with_locations(source: SettingsSource, kind: type) -> Mapping[str, Any]:
-    """The tables of a source, to be read as those of another one: lists of tables keep their locations."""
-    tables = dict(source.tables)
-    for name, hint in key_types(kind).items():
-        if name in tables and is_table_list(hint) and isinstance(tables[name], list | tuple):
-            rows = enumerate(cast("Sequence[Any]", tables[name]))
-            split = (_split_locations(source, (name, number), row, get_args(hint)[0]) for number, row in rows)
-            tables[name] = [{**keys, **locations} if locations else keys for keys, locations in split]
-    return tables
-
-
 def _typed_table(
     source: SettingsSource, path: KeyPath, value: Any, header: str, kind: type, root: type
 ) -> dict[str, Any]:
@@ -275,12 +255,6 @@ def _replace_values(table: Any, values: Sequence[_SourceValue]) -> Any:
     except InvalidValueError as error:
         causes = [each for each in values if strongest[each.path] is each and each.path in error.keys]
         raise ProfileError(f"{(causes or list(values))[-1].location}: {error}") from error
-
-
-def _strongest_first(values: Sequence[_SourceValue]) -> list[_SourceValue]:
-    """Reverse the order of the sources, and keep the order of the values in each."""
-    sources = list(dict.fromkeys(id(each.source) for each in values))
-    return sorted(values, key=lambda each: -sources.index(id(each.source)))
 
 
 def _check_known(source: SettingsSource, name: str, kind: type, root: type, path: KeyPath = ()) -> None:

@@ -29,7 +29,7 @@ from specchat.edit.syntax_check import check_syntax
 from specchat.errors import BrokenEditError
 from specchat.refactoring.identifier_rename import rename_identifier
 from specchat.refactoring.python_imports import remove_unused_imports, sort_imports
-from specchat.refactoring.python_rename import rename_in_python
+from specchat.refactoring.python_rename import rename_in_part, rename_in_python
 from specchat.refactoring.removals import remove_definition, remove_things
 from specchat.refactoring.splices import (
     Area,
@@ -77,7 +77,7 @@ def plan_refactorings(
     Of several texts that is a renaming in all of them. `lines` limits it to these, counted from 1. RefusedError for an
     instruction that is an operation, and that the tree cannot do with certainty.
     """
-    operations = parse_instruction(instruction, sources[0].name)
+    operations = parse_instruction(instruction, sources[0].name, "\n".join(each.text for each in sources))
     try:
         match operations:
             case ():
@@ -96,7 +96,8 @@ def plan_refactorings(
 def find_missing_name(source: Source, instruction: str) -> str:
     """The name that is to be renamed and that the text does not have, in any case of letters; "" if there is none."""
     text = source.text.casefold()
-    renamed = (each.old for each in parse_instruction(instruction, source.name) or () if isinstance(each, Rename))
+    operations = parse_instruction(instruction, source.name, source.text)
+    renamed = (each.old for each in operations if isinstance(each, Rename))
     return next((name for name in renamed if re.split(r"\W+", name)[-1].casefold() not in text), "")
 
 
@@ -150,13 +151,13 @@ def _make_step(source: Source, text: str, operation: Operation, area: Area) -> S
         case SetValue():
             return set_value(text, language, operation, area)
         case AddParameter():
-            return add_parameter(text, language, operation, area)
+            return add_parameter(text, language, operation, area, Path(source.name).absolute())
 
 
 def _make_renaming(source: Source, text: str, rename: Rename, area: Area) -> Step:
     path, language = Path(source.name), language_of(source.name, text)
     if language == PYTHON:
-        return rename_in_python({source.name: text}, rename, area)[source.name]
+        return rename_in_part(source.name, text, rename, area)
     if path.suffix in HEADER_SUFFIXES:
         raise RefusedError("other files include a header")
     return rename_identifier(text, language, rename, area, path.absolute())

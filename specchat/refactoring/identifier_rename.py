@@ -15,10 +15,11 @@ from tree_sitter import Node
 
 from specchat.edit.operations import NameKind, Rename, of_kind
 from specchat.refactoring.language_rules import ANY_FIELD, Declares, LanguageRules, rules_of
-from specchat.refactoring.project_mentions import check_other_languages
+from specchat.refactoring.project_mentions import SCRIPTS, check_other_languages
+from specchat.refactoring.python_text import one_of
 from specchat.refactoring.removals import find_area, parsed
 from specchat.refactoring.splices import Area, RefusedError, Splice, Step, UnknownLanguageError, count_of
-from specchat.syntax.parse import ancestors, find_nodes, node_text
+from specchat.syntax.parse import COMMENT_TYPES, ancestors, field_of, find_nodes, node_text, syntax_tree
 
 NAME = re.compile(r"[^\W\d][\w$]*")
 SPECIAL_NAMES = frozenset(
@@ -37,6 +38,14 @@ KNOWN_MACROS = frozenset(
      "panic", "debug_assert", "debug_assert_eq", "debug_assert_ne", "vec", "dbg", "todo", "unreachable",
      "unimplemented")
 )  # fmt: skip
+
+
+MARKS = ("attribute_item", "annotation", "marker_annotation", "decorator")
+STRING = re.compile(r'"(?:\\.|[^"\\])*"')
+COMMENT_DIRECTIVE = re.compile(r"^//(?:go:linkname|export)\b.*", re.MULTILINE)
+# how JavaScript reaches a name: a property of all, code in a string, a type in a comment
+LOOKUPS = r"\b(?:window|globalThis|self|global)(?:\.|\[[\"'`]){name}\b|[\"'`]\s*{name}\(|@\w+\s*\{{[^}}\n]*\b{name}\b"
+OUTSIDE = ("export_specifier", "jsx_opening_element", "jsx_closing_element", "jsx_self_closing_element")
 
 
 @dataclass(frozen=True)
@@ -65,14 +74,22 @@ def rename_identifier(text: str, language: str, rename: Rename, area: Area, path
     rules = rules_of(language)
     if not rules.name_types:
         raise UnknownLanguageError(f"names of {language or 'plain text'} are not known")
+    root = syntax_tree(text, language)
+    if root is not None and root.has_error and language in ("c", "cpp"):
+        return _rename_word(text, root, language, rules, rename)
     root = parsed(text, language)
     _check_text(text, root, language, rules, rename)
     found = find_uses(root, language, rules, rename.old)
+    if not found.declarations and not path.is_file() and (nodes := _names(root, language, rules, rename.old)):
+        return _rename_free(text, rules, rename, nodes)
     chosen = _choose(root, found, rules, rename, (area, find_area(text, language, rename.scope)))
+    if chosen.scope.parent is None and language == "go" and not path.is_file():
+        raise RefusedError(f"other files of the package may use `{rename.old}`")
     if chosen.scope.parent is None and chosen.kind is not NameKind.IMPORT:
         check_other_languages(path, language, rename.old)
     nodes = found.of(chosen)
     _check_exports(nodes, chosen, rename)
+    _check_marks(chosen, rules, rename)
     splices = tuple(_splice(node, rules, rename) for node in nodes)
     if chosen.kind is NameKind.PARAMETER:
         splices += tuple(_documented_splices(chosen, rename))
@@ -81,10 +98,52 @@ def rename_identifier(text: str, language: str, rename: Rename, area: Area, path
     return step
 
 
+def _rename_word(text: str, root: Node, language: str, rules: LanguageRules, rename: Rename) -> Step:
+    """A renaming in a file of C that the grammar does not know because of macros: of a local name of one function.
+
+    Comments and strings are known all the same. A function stands between lines that begin with `}`.
+    """
+    _check_text(text, root, language, rules, rename)
+    raw, word = text.encode(), rf"(?<!\w){re.escape(rename.old)}(?!\w)"
+    code = bytearray(raw)
+    for each in find_nodes(root, language, (*COMMENT_TYPES, "string_literal", "char_literal")):
+        code[each.start_byte : each.end_byte] = re.sub(rb"[^\n]", b" ", raw[each.start_byte : each.end_byte])
+    places = [match.start() for match in re.finditer(word.encode(), code)]
+    start, end = (code.rfind(b"\n}", 0, places[0]), code.find(b"\n}", places[-1])) if places else (0, -1)
+    function = code[start + 2 if start >= 0 else 0 : end].decode() if end >= 0 else ""
+    is_one = "\n}" not in function and 1 == len(re.findall(r"^(?:[^\s#].*)?\{[ \t]*$", function, re.MULTILINE))
+    heading, _, body = function.partition("{")
+    typed = rf"(?:(?!return|else|goto|case)\w+[\s*]+)+{word}\s*"
+    is_declared = re.search(rf"[(,]\s*{typed}[,)\[]", heading) or re.search(
+        rf"^[ \t]+{typed}[;=,\[]", body, re.MULTILINE
+    )
+    is_other = re.search(rf"(?:\.|->|\bgoto|^[ \t]*#.*)\s*{word}|{word}\s*:(?!:)", function, re.MULTILINE)
+    if not is_one or not is_declared or is_other or one_of([rename.new]).search(text):
+        raise RefusedError("the file does not parse")
+    splices = tuple(Splice(place, place + len(rename.old.encode()), rename.new) for place in places)
+    return Step(f"rename `{rename.old}` to `{rename.new}`: {count_of(splices, 'place')}", splices)
+
+
+def _rename_free(text: str, rules: LanguageRules, rename: Rename, nodes: Sequence[Node]) -> Step:
+    """A name that lines without the rest of their file use and do not declare: its places are one thing."""
+    if one_of([rename.new]).search(text) or "#include" in text:
+        raise RefusedError(f"`{rename.new}` is in use, or may be")
+    if len({each.type == "type_identifier" for each in nodes}) > 1 or any(
+        each.parent and each.parent.type in OUTSIDE for each in nodes
+    ):
+        raise RefusedError(f"`{rename.old}` may be several things")
+    splices = tuple(_splice(node, rules, rename) for node in nodes)
+    return Step(f"rename `{rename.old}` to `{rename.new}`: {count_of(splices, 'place')}", splices)
+
+
+def _names(root: Node, language: str, rules: LanguageRules, name: str) -> list[Node]:
+    nodes = [each for each in find_nodes(root, language, rules.name_types) if node_text(each) == name]
+    return [each for each in nodes if not _is_in(each, rules.foreign)]
+
+
 def find_uses(root: Node, language: str, rules: LanguageRules, name: str) -> NameUse:
     """Every place of a name with what it refers to. RefusedError for a place that may be something else."""
-    nodes = [each for each in find_nodes(root, language, rules.name_types) if node_text(each) == name]
-    nodes = [each for each in nodes if not _is_in(each, rules.foreign)]
+    nodes = _names(root, language, rules, name)
     declarations: list[Declaration] = []
     for node in nodes:
         around = {each.type for each in ancestors(node)}
@@ -109,6 +168,8 @@ def _check_text(text: str, root: Node, language: str, rules: LanguageRules, rena
         has_dollar = "$" in name and language not in ("javascript", "typescript", "tsx")
         if not NAME.fullmatch(name) or name in SPECIAL_NAMES or has_dollar:
             raise RefusedError(f"`{name}` is no name, or a special one")
+    if rename.new in rules.reserved:
+        raise RefusedError(f"`{rename.new}` is no name in this language")
     if rename.old == rename.new or (language == "go" and rename.old[0].isupper() != rename.new[0].isupper()):
         raise RefusedError("the new name means something else")
     if rules.unsafe_text and re.search(rules.unsafe_text, text):
@@ -123,10 +184,12 @@ def _check_lookups(text: str, root: Node, language: str, rename: Rename) -> None
         raise RefusedError(f"a macro names `{rename.old}`")
     if language in ("c", "cpp"):
         _check_macros(text, rename.old)
-    if language in ("javascript", "typescript", "tsx") and re.search(
-        rf"\b(?:window|globalThis|self|global)\.{re.escape(rename.old)}\b|[\"'`]\s*{re.escape(rename.old)}\(", text
-    ):
+    if language in SCRIPTS and re.search(LOOKUPS.format(name=re.escape(rename.old)), text):
         raise RefusedError(f"the program may look up `{rename.old}` by a string")
+    marks = (string for each in find_nodes(root, language, MARKS) for string in STRING.findall(node_text(each)))
+    directives = COMMENT_DIRECTIVE.findall(text) if language == "go" else []
+    if any(map(word.search, (*marks, *directives))):
+        raise RefusedError(f"an annotation or a directive names `{rename.old}`")
     strings = find_nodes(root, language, ("string_content",)) if language == "rust" else []
     if any(re.search(rf"\{{{re.escape(rename.old)}[:}}]", node_text(each)) for each in strings):
         raise RefusedError(f"a format string names `{rename.old}`")
@@ -189,6 +252,19 @@ def _check_exports(nodes: Sequence[Node], chosen: Declaration, rename: Rename) -
             raise RefusedError(f"`{rename.old}` in line {_line(node)} means something outside")
 
 
+def _check_marks(chosen: Declaration, rules: LanguageRules, rename: Rename) -> None:
+    """RefusedError for an annotation that may register what is renamed, or give it to others under its name."""
+    above, marks = chosen.statement.prev_named_sibling, list[Node]()
+    while above is not None and above.type == "attribute_item":  # of Rust
+        marks, above = [*marks, above], above.prev_named_sibling
+    for modifiers in (each for each in chosen.statement.named_children if each.type == "modifiers"):
+        marks += [each for each in modifiers.named_children if each.type in MARKS]
+    for mark in marks if rules.plain_marks else ():
+        name = next(iter(re.findall(r"\w+", node_text(mark))), "")
+        if name not in rules.plain_marks:
+            raise RefusedError(f"`{name}` may use the name `{rename.old}`")
+
+
 def _documented_splices(chosen: Declaration, rename: Rename) -> Iterator[Splice]:
     """`@param name` in the comment directly above the function."""
     function = chosen.scope
@@ -213,11 +289,11 @@ def _check_same(new_text: str, language: str, rules: LanguageRules, rename: Rena
 def _declaration(node: Node, rules: LanguageRules) -> Declaration | None:
     """What a name declares in its place; None for a use."""
     child, parent = node, node.parent
-    while parent is not None and (parent.type, _field_of(child)) in rules.wrappers:
+    while parent is not None and (parent.type, field_of(child)) in rules.wrappers:
         child, parent = parent, parent.parent
     if parent is None:
         return None
-    declares = rules.declarations.get((parent.type, _field_of(child)))
+    declares = rules.declarations.get((parent.type, field_of(child)))
     if declares is None or not _is_new_variable(parent):
         return None
     is_function = node.parent is not None and node.parent.type == "function_declarator"
@@ -310,15 +386,7 @@ def _check_macro(node: Node) -> None:
 def _is_in(node: Node, contexts: frozenset[tuple[str, str]]) -> bool:
     if node.parent is None:
         return False
-    return (node.parent.type, _field_of(node)) in contexts or (node.parent.type, ANY_FIELD) in contexts
-
-
-def _field_of(node: Node) -> str:
-    """The field of the parent in which a node stands; "" for none."""
-    parent = node.parent
-    if parent is None:
-        return ""
-    return parent.field_name_for_child(parent.children.index(node)) or ""
+    return (node.parent.type, field_of(node)) in contexts or (node.parent.type, ANY_FIELD) in contexts
 
 
 def _contains(outer: Node, inner: Node) -> bool:

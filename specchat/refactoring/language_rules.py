@@ -1,5 +1,6 @@
 """What is known about each language (`language_rules.toml`), as values."""
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -39,10 +40,19 @@ class LanguageRules:
             for kind, places in table.get("declares", {}).items()
             for each in places
         }
+        self.reserved, self.plain_marks = names("reserved"), names("plain_marks")
         self.repeatable = frozenset(map(NameKind, names("repeatable")))
         self.renamed_kinds = frozenset(map(NameKind, names("renamed_kinds") or NameKind))
         self.unsafe_text: str = table.get("unsafe_text", "")
         self.ordered: bool = table.get("ordered", False)
+
+
+@cache
+def directive_pattern() -> re.Pattern[str]:
+    """The beginning of a comment that changes what a program or a tool does."""
+    table = tomllib.loads(RULES_FILE.read_text(encoding="utf-8"))["comments"]
+    words, starts = ("|".join(table[key]) for key in ("words", "starts"))
+    return re.compile(rf"(?:#+|//+|/\*+|<!--|--)[ \t]*(?:{words})|{starts}", re.IGNORECASE)
 
 
 @cache

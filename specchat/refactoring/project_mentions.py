@@ -10,7 +10,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from specchat.context.file_listing import MAX_FILES, walk_files
-from specchat.refactoring.python_text import PythonText, Token, code_of, one_of, open_reader, project_root
+from specchat.refactoring.python_text import (
+    PythonText,
+    Token,
+    code_of,
+    is_of_protocol,
+    one_of,
+    open_reader,
+    project_root,
+)
 from specchat.refactoring.splices import RefusedError
 
 SKIPPED_FOLDERS = frozenset(("node_modules", "__pycache__", "site-packages", "build", "dist", "venv", "env"))
@@ -45,6 +53,8 @@ def _check_file(
     if file is None:
         raise RefusedError(f"{path.name} names `{name}` and cannot be read")
     for token in file.tokens(name):
+        if is_member and is_of_protocol(token.leaf):
+            raise RefusedError(f"a protocol of {path.name} asks for `{name}`")
         if token.keys & keys:
             raise RefusedError(f"{path.name} uses `{name}`; name both files to rename it in both")
         if not token.keys and (token.is_imported or (is_member and (token.is_attribute or token.is_keyword))):
@@ -68,7 +78,7 @@ def check_mentions_of_word(path: Path, name: str) -> None:
 def check_other_languages(path: Path, language: str, name: str) -> None:
     """RefusedError when another file of the project has a word that this one declares for all to see."""
     needs_import = language in SCRIPTS
-    suffixes = SCRIPT_SUFFIXES if needs_import else C_SUFFIXES if language in ("c", "cpp") else (path.suffix,)
+    suffixes = SCRIPT_SUFFIXES if needs_import else C_SUFFIXES if language in ("c", "cpp") else (path.suffix, ".s")
     for other, text in files_with(path, suffixes, name):
         if not needs_import or one_of([path.stem]).search(text):
             raise RefusedError(f"{other.name} may use `{name}`")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specchat.edit.operations import NameKind, Rename
@@ -141,7 +142,10 @@ def _is_annotation(leaf: NodeOrLeaf) -> bool:
 
 def check_class_bases(files: Sequence[PythonText], definitions: Sequence[Token], rename: Rename) -> None:
     """RefusedError unless every class above and below is here: another may call a method by its name."""
-    for owner in {scope_path(each.leaf)[-1] for each in definitions}:
+    paths = {scope_path(each.leaf) for each in definitions}
+    if () in paths and any(file.path.is_file() and file.path == Path(file.name).absolute() for file in files):
+        raise RefusedError(f"the class of `{rename.old}` is not here")
+    for owner in {path[-1] for path in paths if path}:
         _check_family(files, owner, rename.old)
 
 

@@ -22,6 +22,7 @@ from specchat.refactoring.python_text import check_parses, is_saved, one_of
 from specchat.refactoring.splices import Area, RefusedError, Splice, Step, count_of, splice_text
 
 IMPORTS = (ast.Import, ast.ImportFrom)
+ACTING_MODULES = ("readline", "rlcompleter", "antigravity", "this")
 TIMEOUT_SECONDS = 20.0
 DYNAMIC_NAMES = re.compile(r"(?<![.\w])(?:globals|locals|vars|eval|exec)\s*\(")
 
@@ -87,7 +88,12 @@ def _check_unused(new_text: str, file_name: str, name: str) -> None:
         raise RefusedError(f"a type comment names `{name}`")
     path = Path(file_name).absolute()
     stem = re.escape(path.stem)
-    use = re.compile(rf"\b{stem}\s+import\b[^\n]*(?:\([^)]*)?\b{name}\b|\b{stem}\.{name}\b")
+    if name in ACTING_MODULES:
+        raise RefusedError(f"the import of `{name}` does something by itself")
+    use = re.compile(
+        rf"\b{stem}\s+import\s+\*|"
+        rf"\b{stem}\s+import\b[^\n]*(?:\([^)]*)?\b{name}\b|\b{stem}\.{name}\b"
+    )
     for other, text in files_with(path, PYTHON_SUFFIXES, name):
         if use.search(text):
             raise RefusedError(f"{other.name} uses `{name}` of {path.name}")

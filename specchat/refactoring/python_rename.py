@@ -12,8 +12,11 @@ import re
 import symtable
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from keyword import iskeyword
+from pathlib import Path
+from textwrap import dedent
 
 from specchat.edit.operations import NameKind, Rename, of_kind
 from specchat.refactoring.project_mentions import check_mentions_elsewhere
@@ -33,6 +36,7 @@ from specchat.refactoring.python_text import (
     ancestors,
     around,
     code_of,
+    is_of_protocol,
     is_of_self,
     one_of,
     open_python,
@@ -88,6 +92,22 @@ def rename_in_python(texts: Mapping[str, str], rename: Rename, area: Area | None
     return steps
 
 
+def rename_in_part(name: str, text: str, rename: Rename, area: Area) -> Step:
+    """The renaming in one file, or in lines of one that are given without the rest, as those of a filter are."""
+    if not text.startswith((" ", "\t")) or Path(name).is_file():
+        return rename_in_python({name: text}, rename, area)[name]
+    lines, bare = text.split("\n"), dedent(text).split("\n")
+    removed = list(accumulate(len(line) - len(rest) for line, rest in zip(lines, bare, strict=True)))
+    whole = "\n".join(bare)
+    step = rename_in_python({name: whole}, rename)[name]
+    shifted = [
+        replace(each, start=each.start + shift, end=each.end + shift)
+        for each in step.splices
+        for shift in [removed[whole.encode().count(b"\n", 0, each.start)]]
+    ]
+    return Step(step.summary, tuple(shifted))
+
+
 def check_new_name(old: str, new: str) -> None:
     for name in (old, new):
         if not name.isidentifier() or iskeyword(name) or unicodedata.normalize("NFKC", name) != name:
@@ -104,6 +124,12 @@ def check_new_name(old: str, new: str) -> None:
 def _find_symbol(files: Sequence[PythonText], rename: Rename, area: Area | None) -> Symbol:
     tokens = [token for file in files for token in file.tokens(rename.old)]
     defining = [each for each in tokens if each.leaf.is_definition() and not _is_plain_import(each)]
+    free = _free_places(files, tokens)
+    if len({each.is_attribute for each in (*free, *defining)}) > 1 and free and not rename.kind:
+        raise RefusedError(f"`{rename.old}` may be a variable or an attribute")
+    if free and not defining:
+        kind = NameKind.ATTRIBUTE if free[0].is_attribute else NameKind.VARIABLE
+        return Symbol(kind, (), free, tuple(each for each in tokens if each not in free))
     groups = _groups(tokens, relatives(files))
     fitting = _fitting([each for each in defining if _is_in(each, area)], rename)
     chosen = {id(groups[id(each)]): groups[id(each)] for each in fitting}
@@ -117,6 +143,14 @@ def _find_symbol(files: Sequence[PythonText], rename: Rename, area: Area | None)
         raise RefusedError(f"`{rename.old}` also means something else in a place")
     definitions = tuple(each for each in defining if each in group)
     return Symbol(kinds.pop(), definitions, tuple(group), tuple(each for each in tokens if each not in group))
+
+
+def _free_places(files: Sequence[PythonText], tokens: Sequence[Token]) -> tuple[Token, ...]:
+    """The places of a name that lines without the rest of their file use and do not define: they are one thing."""
+    if any(Path(file.name).is_file() or "import *" in file.text for file in files):
+        return ()
+    unknown = (each for each in tokens if not (each.keys or each.is_keyword or each.is_imported))
+    return tuple(each for each in unknown if not each.is_attribute or is_of_self(each.leaf))
 
 
 def _groups(tokens: Sequence[Token], related: Mapping[str, set[str]]) -> dict[int, list[Token]]:
@@ -137,6 +171,8 @@ def _groups(tokens: Sequence[Token], related: Mapping[str, set[str]]) -> dict[in
 
 def _member_keys(token: Token, related: Mapping[str, set[str]]) -> list[str]:
     """A member that is defined in a class belongs to those of the classes that are related to it."""
+    if is_of_self(token.leaf) and not scope_path(token.leaf):
+        return ["self"]  # of lines without their class
     if not token.leaf.is_definition() or _kind(token) not in MEMBERS:
         return []
     owner = scope_path(token.leaf)[-1]
@@ -152,8 +188,9 @@ def _fitting(defining: Sequence[Token], rename: Rename) -> list[Token]:
 
 def _why_not_one(tokens: Sequence[Token], fitting: Sequence[Token], rename: Rename) -> str:
     if fitting:
-        lines = sorted({each.line for each in fitting})
-        return f"`{rename.old}` may be that of line {' or '.join(map(str, lines[:3]))}"
+        several = len({each.file.name for each in fitting}) > 1
+        places = [f"the {_kind(each)} of line {each.line}" + several * f" of {each.file.name}" for each in fitting]
+        return f"`{rename.old}` may be {' or '.join(places[:3])}"
     if any(_is_plain_import(each) for each in tokens):
         return f"`{rename.old}` is imported, so it has to be renamed where it is defined"
     return f"the file does not define {' '.join(filter(None, [rename.kind, f'`{rename.old}`']))}"
@@ -196,6 +233,14 @@ def _is_in(token: Token, area: Area | None) -> bool:
 def _check_symbol(files: Sequence[PythonText], symbol: Symbol, rename: Rename) -> None:
     for token in symbol.others:
         _check_other(token, symbol, rename)
+    for token in symbol.places:
+        if any(
+            each.type == "fstring_expr" and re.search(r"[^=!<>]=\s*[}:!]", code_of(each))
+            for each in ancestors(token.leaf)
+        ):
+            raise RefusedError(
+                f"a string in line {token.line} of {token.file.name} shows `{rename.old}` as it is written"
+            )
     _check_imports(files, symbol, rename)
     _check_new_name_is_free(files, symbol, rename.new)
     check_decorators(symbol.definitions, symbol.kind, rename.old, rename.new)
@@ -220,6 +265,8 @@ def _check_imports(files: Sequence[PythonText], symbol: Symbol, rename: Rename) 
 
 def _check_other(token: Token, symbol: Symbol, rename: Rename) -> None:
     """RefusedError for a place that stays and that may be anything."""
+    if symbol.is_member and is_of_protocol(token.leaf):
+        raise RefusedError(f"a protocol in line {token.line} of {token.file.name} asks for `{rename.old}`")
     if token.keys:
         return
     is_doubtful = (
@@ -238,7 +285,7 @@ def _check_new_name_is_free(files: Sequence[PythonText], symbol: Symbol, new: st
     for file in files:
         for leaf in file.tree.get_used_names().get(new, []):
             token = Token(file, leaf, frozenset())
-            is_near = symbol.is_module_level or id(_outermost(token)) in outermost
+            is_near = symbol.is_module_level or not symbol.definitions or id(_outermost(token)) in outermost
             is_taken = token.is_attribute if symbol.is_member else (is_near and not token.is_attribute)
             is_member = symbol.is_member and leaf.is_definition() and _kind(token) in MEMBERS
             if is_taken or is_member or (token.is_keyword and symbol.kind is NameKind.PARAMETER):

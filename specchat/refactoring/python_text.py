@@ -214,6 +214,11 @@ def base_names(node: Class) -> list[str]:
     return [re.sub(r"\[.*", "", code_of(each), flags=re.DOTALL).rpartition(".")[2] for each in parts]
 
 
+def is_of_protocol(leaf: Name) -> bool:
+    """Whether a name stands in a class that says what others have to have: `class P(Protocol)`."""
+    return any(each.type == "classdef" and "Protocol" in base_names(cast("Class", each)) for each in around(leaf))
+
+
 def is_of_self(leaf: Name) -> bool:
     """Whether a name is the `x` of `self.x`."""
     dot = leaf.get_previous_leaf()

@@ -13,7 +13,7 @@ from pathlib import Path
 from tree_sitter import Node
 
 from specchat.edit.operations import NameKind, Removable, Remove, RemoveDefinition
-from specchat.refactoring.language_rules import rules_of
+from specchat.refactoring.language_rules import directive_pattern, rules_of
 from specchat.refactoring.project_mentions import check_mentions_of_word
 from specchat.refactoring.python_text import check_parses, one_of
 from specchat.refactoring.splices import (
@@ -37,13 +37,21 @@ LOGGING_CALL = (
 )
 CALL_TYPES = ("call", "call_expression", "macro_invocation", "method_invocation")
 STATEMENT = "expression_statement"
+GO_FUNCTIONS = ("function_declaration", "method_declaration")
 # Where a statement stands among others; elsewhere it is the only one of a branch and becomes `{}`.
 SEQUENCES = frozenset(
     ("module", "block", "program", "statement_block", "source_file", "translation_unit", "compound_statement",
      "statement_list", "switch_case", "switch_default", "case_statement", "declaration_list", "constructor_body",
      "class_static_block", "switch_block_statement_group", "static_initializer")
 )  # fmt: skip
-SIDE_EFFECTS = ("named_expression", "await", "yield")  # what a removed call must not hold: the rest may rely on it
+# What a removed call must not hold: the rest may rely on it.
+SIDE_EFFECTS = (
+    "named_expression", "await", "yield", "await_expression", "yield_expression", "assignment_expression",
+    "augmented_assignment_expression", "update_expression",
+)  # fmt: skip
+MAKING = ("new_expression", "delete_expression", "object_creation_expression")
+# in what a macro of Rust is given: a call, `?`, or an assignment
+EFFECT_IN_TOKENS = re.compile(r"(?P<called>\w+)!?\s*\(|\?|(?<![=!<>])=(?!=)")
 # Calls without an effect of their own.
 PLAIN_CALLS = frozenset(
     ("len", "str", "repr", "int", "float", "bool", "type", "sum", "min", "max", "abs", "round", "sorted", "list",
@@ -52,18 +60,12 @@ PLAIN_CALLS = frozenset(
      "toString", "toFixed", "stringify",
      "String", "Number", "size", "length", "valueOf", "strlen")
 )  # fmt: skip
-# Comments that change what a program or a tool does.
-DIRECTIVE = re.compile(
-    r"#!|(?:#|//|/\*\*?|<!--)\s*(?:type:|noqa\b|nosec\b|nosemgrep\b|pragma\b|pylint:|mypy:|pyright:|pyre-|ruff:|flake8:|isort:|"
-    r"fmt:|yapf:|black:|doctest:|cython:|shellcheck\b|hadolint\b|eslint-|eslint\b|biome-|@ts-|prettier-|tslint:|jshint\b|"
-    r"jslint\b|istanbul\b|c8\b|v8\b|webpack|@vite|@jsx|@flow|@(?:jest|vitest)-|@formatter|@type|@typedef|@satisfies|"
-    r"#\s*sourceMappingURL|clang-format\b|NOLINT|NOSONAR|IWYU\b|rustfmt\b|nolint\b|yaml-language-server|cspell|codespell|"
-    r"spell-?checker|fall-?through|falls through|region\b|endregion\b|vim?:|-\*-|\[if\b|[#@]__\w+__)"
-    r"|/\*\s*globals?\s|//go:|//export\b|// ?\+build|///\s*<(?:reference|amd)|/\*!"
-    r"|# ///|# ?%%|#(?:SBATCH|PBS|BSUB|\$)|#cloud-config|#:schema|# syntax=|# escape=",
-    re.IGNORECASE,
+# A script's own requirements, the kernel of a notebook, the header of a service or of a user script.
+METADATA_BLOCK = re.compile(
+    r"^# /// \w+$(?:\n#(?: .*)?$)*?\n# ///$|\A# ---$(?:\n#.*$)*?\n# ---$"
+    r"|^### BEGIN INIT INFO$(?:\n#.*$)*?\n### END INIT INFO$|^// ==UserScript==$(?:\n//.*$)*?\n// ==/UserScript==$",
+    re.MULTILINE,
 )
-SCRIPT_METADATA = re.compile(r"^# /// \w+$(?:\n#(?: .*)?$)*?\n# ///$", re.MULTILINE)
 CODING = re.compile(r"#.*?coding[:=]")  # counts in the first two lines
 
 DEFINITION_KINDS = {NameKind.FUNCTION: "function", NameKind.METHOD: "function", NameKind.CLASS: "class"}
@@ -75,12 +77,15 @@ def remove_things(text: str, language: str, remove: Remove, area: Area) -> Step:
     """The removal as changes of the text. RefusedError says why it is not certain."""
     root = parsed(text, language)
     area = area.overlap(find_area(text, language, remove.scope))
-    removal = REMOVALS[remove.what](text.encode(), root, language, area)
+    noun = f"{remove.called} {NOUNS[remove.what]}".strip()
+    if remove_them := REMOVALS.get(remove.what):
+        removal = remove_them(text.encode(), root, language, area)
+    else:
+        removal = _remove_calls(text.encode(), root, language, _calls(text, root, language, remove, area), noun)
     if remove.is_single and removal.count != 1:
-        raise RefusedError(f"there are {count_of(removal.count, NOUNS[remove.what])}")
-    splices = tuple(removal.splices)
+        raise RefusedError(f"there are {count_of(removal.count, noun)}")
     left = f"; {removal.left}" if removal.left else ""
-    return Step(f"remove {count_of(removal.count, NOUNS[remove.what])}{left}", splices)
+    return Step(f"remove {count_of(removal.count, noun)}{left}", tuple(removal.splices))
 
 
 def parsed(text: str, language: str) -> Node:
@@ -126,39 +131,27 @@ class Removal:
 
 NOUNS: Mapping[Removable, str] = {
     Removable.PRINTS: "print statement", Removable.LOGGING: "logging call", Removable.COMMENTS: "comment",
-    Removable.DOCSTRINGS: "docstring",
+    Removable.DOCSTRINGS: "docstring", Removable.CALLS: "call",
 }  # fmt: skip
 
 
-def _remove_prints(raw: bytes, root: Node, language: str, area: Area) -> Removal:
+def _calls(text: str, root: Node, language: str, remove: Remove, area: Area) -> list[Node]:
+    """The calls that are meant: those that print, those that log, or those of one function."""
     pattern = rules_of(language).prints
-    if not pattern:
-        raise UnknownLanguageError(f"prints of {language or 'plain text'} are not known")
-    if language == PYTHON:
-        check_parses(raw.decode())
-    if language == PYTHON and re.search(rb"\bdef print\b|\bprint\s*=(?!=)", raw):
-        raise RefusedError("the file has a `print` of its own")
-    calls = _calls(root, language, pattern, area)
-    removal = _remove_calls(raw, calls, language, "print")
-    if language == "go":
-        _check_go_import(root, language, calls)
-    return removal
+    if not pattern or (remove.what is Removable.LOGGING and language != PYTHON):
+        raise UnknownLanguageError(f"{remove.what} of {language or 'plain text'} are not known")
+    if remove.what is not Removable.PRINTS:
+        pattern = re.escape(remove.called) if remove.called else LOGGING_CALL
+    elif language == PYTHON:
+        check_parses(text)
+        if re.search(r"\bdef print\b|\bprint\s*=(?!=)", text):
+            raise RefusedError("the file has a `print` of its own")
+    found = [each for each in find_nodes(root, language, CALL_TYPES) if re.fullmatch(pattern, _called(each))]
+    return [each for each in found if area.holds(each.start_byte, each.end_byte)]
 
 
-def _remove_logging(raw: bytes, root: Node, language: str, area: Area) -> Removal:
-    if language != PYTHON:
-        raise UnknownLanguageError(f"logging calls of {language or 'plain text'} are not known")
-    return _remove_calls(raw, _calls(root, language, LOGGING_CALL, area), language, "logging call")
-
-
-def _calls(root: Node, language: str, pattern: str, area: Area) -> list[Node]:
-    found = find_nodes(root, language, CALL_TYPES)
-    return [
-        each for each in found if re.fullmatch(pattern, _called(each)) and area.holds(each.start_byte, each.end_byte)
-    ]
-
-
-def _remove_calls(raw: bytes, calls: Sequence[Node], language: str, noun: str) -> Removal:
+def _remove_calls(raw: bytes, root: Node, language: str, calls: Sequence[Node], noun: str) -> Removal:
+    noun = "print" if noun == NOUNS[Removable.PRINTS] else noun
     statements = [call.parent for call in calls if call.parent and call.parent.type == STATEMENT]
     for statement in statements:
         if find_nodes(statement, language, SIDE_EFFECTS):
@@ -167,6 +160,8 @@ def _remove_calls(raw: bytes, calls: Sequence[Node], language: str, noun: str) -
     inside, more = len(calls) - len(statements), len(statements) - len(removed)
     notes = [f"{count_of(inside, noun)} inside other expressions left" if inside else "",
              f"{count_of(more, noun)} that may do more left" if more else ""]  # fmt: skip
+    if language == "go":
+        _check_go_uses(root, removed)
     return Removal(remove_statements(raw, removed, language), len(removed), "; ".join(filter(None, notes)))
 
 
@@ -176,7 +171,13 @@ def _does_more(statement: Node, language: str) -> bool:
     calls = [each for each in find_nodes(statement, language, CALL_TYPES) if each.start_byte > outer.start_byte]
     keywords = find_nodes(statement, language, ("keyword_argument",)) if language == PYTHON else []
     to_file = any(node_text(each).partition("=")[0].strip() == "file" for each in keywords)
-    return to_file or any(_called(each).rpartition(".")[2] not in PLAIN_CALLS for each in calls)
+    makes = [*find_nodes(statement, language, MAKING), *find_nodes(statement, language, ("unary_expression",))]
+    is_making = any(each.type in MAKING or re.match(r"<-|delete\b", node_text(each)) for each in makes)
+    trees = find_nodes(statement, language, ("token_tree",))[:1]
+    tokens = re.sub(r'"(?:\\.|[^"\\])*"', "", node_text(trees[0])) if trees else ""
+    called = [_called(each).rpartition(".")[2] for each in calls]
+    called += [each["called"] or "" for each in EFFECT_IN_TOKENS.finditer(tokens)]
+    return to_file or is_making or not PLAIN_CALLS.issuperset(called)
 
 
 def _called(call: Node) -> str:
@@ -188,16 +189,37 @@ def _called(call: Node) -> str:
     return node_text(named) if named else ""
 
 
-def _check_go_import(root: Node, language: str, calls: Sequence[Node]) -> None:
-    """Go does not compile with an import that nothing uses."""
-    removed = {each.start_byte for each in calls}
-    selectors = find_nodes(root, language, ("selector_expression",))
-    if not any(node_text(each).startswith("fmt.") and each.start_byte not in removed for each in selectors):
-        raise RefusedError("the import of fmt would be unused")
+def _check_go_uses(root: Node, removed: Sequence[Node]) -> None:
+    """Go does not compile with an import or a local variable that nothing uses."""
+    left = [each for each in find_nodes(root, "go", ("identifier",)) if not _is_in_any(each, removed)]
+    imported = {node_text(each).strip('"').rpartition("/")[2] for each in find_nodes(root, "go", ("import_spec",))}
+    for statement in removed:
+        function = next((each for each in ancestors(statement) if each.type in GO_FUNCTIONS), root)
+        names = set(map(node_text, find_nodes(statement, "go", ("identifier",))))
+        for name in sorted(names):
+            places = [each for each in left if node_text(each) == name]
+            if name in imported and not places:
+                raise RefusedError(f"the import of {name} would be unused")
+            here = [each for each in places if _is_in_any(each, [function])]
+            if here and all(_is_set(each) for each in here):
+                raise RefusedError(f"the variable {name} would be unused")
+
+
+def _is_in_any(node: Node, nodes: Sequence[Node]) -> bool:
+    return any(each.start_byte <= node.start_byte and node.end_byte <= each.end_byte for each in nodes)
+
+
+def _is_set(name: Node) -> bool:
+    """Whether a name of Go stands where it is declared or assigned, and is not read."""
+    outer = name.parent if name.parent is not None and name.parent.type == "expression_list" else name
+    around = outer.parent
+    if around is None or around.type not in ("short_var_declaration", "assignment_statement", "var_spec"):
+        return False
+    return outer in (*around.children_by_field_name("left"), *around.children_by_field_name("name"))
 
 
 def _remove_comments(raw: bytes, root: Node, language: str, area: Area) -> Removal:
-    if not rules_of(language).prints and language not in ("toml", "bash", "yaml", "css"):
+    if not rules_of(language).prints and language not in ("toml", "bash", "yaml", "css", "html"):
         raise UnknownLanguageError(f"comments of {language or 'plain text'} are not known")
     if language in ("c", "cpp") and any(
         b"/*" in (each.text or b"") or b"//" in (each.text or b"")
@@ -208,8 +230,12 @@ def _remove_comments(raw: bytes, root: Node, language: str, area: Area) -> Remov
         raise RefusedError("comments before the import of C are code")
     found = [each for each in find_nodes(root, language, COMMENT_TYPES) if area.holds(each.start_byte, each.end_byte)]
     text = raw.decode()
-    blocks = [match.span() for match in SCRIPT_METADATA.finditer(text)]  # a script's own requirements, read by runners
+    blocks = [match.span() for match in METADATA_BLOCK.finditer(text)]
     rows = {row for start, end in blocks for row in range(text.count("\n", 0, start), text.count("\n", 0, end) + 1)}
+    if language == "rust" and re.search(rb"^\s*//[/!].*```|\bmissing_docs\b", raw, re.MULTILINE):
+        raise RefusedError("the comments hold tests, or have to be there")
+    if language == "html" and re.search(rb"<(?:pre|textarea)\b", raw):
+        raise RefusedError("the blanks around a comment may count")
     comments = [each for each in found if not is_directive(each) and each.start_point.row not in rows]
     kept = len(found) - len(comments)
     note = f"{count_of(kept, 'comment')} for tools kept" if kept else ""
@@ -217,8 +243,11 @@ def _remove_comments(raw: bytes, root: Node, language: str, area: Area) -> Remov
 
 
 def is_directive(comment: Node) -> bool:
-    text = node_text(comment)
-    return bool(DIRECTIVE.match(text)) or (comment.start_point.row < 2 and bool(CODING.match(text)))
+    """Whether a tool reads a comment."""
+    text, following = node_text(comment), comment.next_named_sibling
+    is_tag = following is not None and following.type == "template_string" and text.startswith("/*")  # /* HTML */ `…`
+    is_coding = comment.start_point.row < 2 and bool(CODING.match(text))
+    return is_tag or is_coding or bool(directive_pattern().match(text))
 
 
 def _comment_splice(raw: bytes, comment: Node) -> Splice:
@@ -241,7 +270,12 @@ def _comment_splice(raw: bytes, comment: Node) -> Splice:
         return Splice(first + len(raw[first:start].rstrip(b" \t")), end, "")
     if before.isspace() and after == b" ":
         return Splice(start, end + 1, "")
-    is_needed = not before.isspace() and not after.isspace() and before.isalnum() == after.isalnum()
+    is_needed = (
+        not raw[start:].startswith(b"<")
+        and not before.isspace()
+        and not after.isspace()
+        and before.isalnum() == after.isalnum()
+    )
     return Splice(start, end, " " if is_needed else "")
 
 
@@ -370,8 +404,6 @@ def line_end(raw: bytes, position: int) -> int:
 
 
 REMOVALS: Mapping[Removable, Callable[[bytes, Node, str, Area], Removal]] = {
-    Removable.PRINTS: _remove_prints,
-    Removable.LOGGING: _remove_logging,
     Removable.COMMENTS: _remove_comments,
     Removable.DOCSTRINGS: _remove_docstrings,
 }

@@ -9,16 +9,19 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 from tree_sitter import Node
 
 from specchat.edit.operations import AddParameter, NameKind, SetValue
 from specchat.refactoring.language_rules import rules_of
+from specchat.refactoring.project_mentions import PYTHON_SUFFIXES, files_with
 from specchat.refactoring.python_dangers import PLAIN_DECORATORS
 from specchat.refactoring.python_rename import check_new_name
+from specchat.refactoring.python_text import one_of
 from specchat.refactoring.removals import find_area, line_start, node_of, only_definition, parsed
 from specchat.refactoring.splices import Area, RefusedError, Splice, Step, UnknownLanguageError
-from specchat.syntax.parse import COMMENT_TYPES, find_nodes, node_text
+from specchat.syntax.parse import COMMENT_TYPES, ancestors, find_nodes, node_text
 
 DATA_LANGUAGES = frozenset(("json", "toml", "yaml"))
 PYTHON = "python"
@@ -33,6 +36,10 @@ NUMBER = re.compile(
 # a number computed from numbers: 60 * 60, 2**20, (1 + 2) << 3
 ARITHMETIC = re.compile(r"[-+*/%()<>&|~^\s\d_.xXoObBa-fA-FeE]+")
 STRING = re.compile(r"(?P<prefix>[rRuUbB]{0,2})(?P<quote>[\"'])(?P<text>(?:(?!(?P=quote))[^\\\n])*)(?P=quote)")
+VERSION_TEXT = re.compile(r"v?\d+(?:\.\d+){2,}(?:[-+.]?[a-zA-Z][\w.+-]*)?|v\d+(?:\.\d+)*")
+NUMBERED = re.compile(r"v?\d+(?:\.\d+)+(?:[-+.]?[a-zA-Z][\w.+-]*)?")
+MAIN_TABLES = ([], ["project"], ["package"], ["tool.poetry"])  # whose `version` is that of the project
+KEYED = ("pair", "block_mapping_pair", "flow_pair", "table", "table_array_element")
 CONSTANT_NAMES: tuple[str, ...] = ("true", "false", "none")
 
 
@@ -55,8 +62,11 @@ class Place:
 def set_value(text: str, language: str, change: SetValue, area: Area) -> Step:
     """The new value as a change of the text. RefusedError says why it is not certain."""
     root = parsed(text, language)
-    area = area.overlap(find_area(text, language, change.scope))
-    places = [each for each in _places(root, language, change.name, area) if _is_kind(each.kind, change.kind)]
+    if language not in DATA_LANGUAGES:
+        area = area.overlap(find_area(text, language, change.scope))
+    places = [each for each in _places(root, language, change, area) if _is_kind(each.kind, change.kind)]
+    if len(places) > 1 and language == "toml" and change.name == "version":
+        places = [each for each in places if _keys_around(each.value)[:-1] in MAIN_TABLES]
     if len(places) != 1:
         count = f"{len(places)} places" if places else "no place"
         raise RefusedError(f"{count} in the file give{'' if len(places) > 1 else 's'} `{change.name}` a value")
@@ -66,8 +76,8 @@ def set_value(text: str, language: str, change: SetValue, area: Area) -> Step:
     old, new = node_text(place.value).strip(), written_in(change.value, language)
     if change.old_value and written_in(change.old_value, language).strip("\"'") != old.strip("\"'"):
         raise RefusedError(f"`{change.name}` is {old}, not {change.old_value}")
-    _check_kinds(change.name, old, new, language)
     new, start = in_quotes_of(new, old), place.value.start_byte
+    _check_kinds(change.name, old, new, language)
     splices = (Splice(start, start + len(old.encode()), new),) if new != old else ()
     step = Step(f"change {place.kind} `{change.name}` from {old} to {new}", splices)
     parsed(step.apply(text), language)
@@ -91,19 +101,33 @@ def _is_kind(kind: NameKind, wanted: NameKind) -> bool:
     return wanted == NameKind.ATTRIBUTE and kind == NameKind.CONSTANT
 
 
-def _places(root: Node, language: str, name: str, area: Area) -> Iterator[Place]:
+def _places(root: Node, language: str, change: SetValue, area: Area) -> Iterator[Place]:
     """Declarations with a value, in this part of the text."""
-    known = rules_of(language).values
+    known, name = rules_of(language).values, change.name
     for node in find_nodes(root, language, known):
         names, values = _names_and_values(node, *known[node.type])
         if len(names) != 1 or len(values) != 1 or not area.holds(node.start_byte, node.end_byte):
             continue
         is_attribute = names[0].type == "attribute"  # of Python
         named = node_text(names[0]).rpartition(".")[2] if is_attribute else node_text(names[0]).strip("\"'")
+        if language in DATA_LANGUAGES:
+            path = f".{'.'.join((*_keys_around(node), named))}"
+            if not path.endswith(f".{change.scope}.{name}" if change.scope else f".{name}"):
+                continue
+            named = name
         if named == name:
             is_parameter = "parameter" in node.type or "pattern" in node.type
             kind = NameKind.ATTRIBUTE if is_attribute else NameKind.CONSTANT
             yield Place(values[0], NameKind.PARAMETER if is_parameter else kind)
+
+
+def _keys_around(node: Node) -> list[str]:
+    """The keys of the tables and mappings around a pair of a data file, the outermost first."""
+    keys = list[str]()
+    for each in ancestors(node):
+        if each.type in KEYED and each.named_children:
+            keys.insert(0, node_text(each.named_children[0]).replace('"', "").replace("'", ""))
+    return keys
 
 
 def _names_and_values(node: Node, name_field: str, value_field: str) -> tuple[Sequence[Node], Sequence[Node]]:
@@ -146,7 +170,7 @@ def kind_of_literal(text: str, language: str) -> LiteralKind:
         return LiteralKind.BOOLEAN
     if text and text == nothing:
         return LiteralKind.NOTHING
-    if STRING.fullmatch(text):
+    if STRING.fullmatch(text) or VERSION_TEXT.fullmatch(text):
         return LiteralKind.STRING
     is_number = NUMBER.fullmatch(text) or (re.search(r"\d", text) and ARITHMETIC.fullmatch(text))
     return LiteralKind.NUMBER if is_number else LiteralKind.OTHER
@@ -159,8 +183,13 @@ def written_in(value: str, language: str) -> str:
 
 
 def in_quotes_of(value: str, old: str) -> str:
-    """A text with the kind of quotes that the old one has, where it needs no escapes for that."""
-    new_match, old_match = STRING.fullmatch(value), STRING.fullmatch(old)
+    """A text with the kind of quotes that the old one has, where it needs no escapes for that.
+
+    A version without quotes is a text where the old one is a version in quotes.
+    """
+    old_match = STRING.fullmatch(old)
+    is_version = old_match and all(NUMBERED.fullmatch(each) for each in (value, old_match["text"]))
+    new_match = STRING.fullmatch(f"'{value}'" if is_version else value)
     if not new_match or not old_match or old_match["quote"] in new_match["text"]:
         return value
     return f"{old_match['prefix']}{old_match['quote']}{new_match['text']}{old_match['quote']}"
@@ -169,7 +198,7 @@ def in_quotes_of(value: str, old: str) -> str:
 # Adding a parameter
 
 
-def add_parameter(text: str, language: str, change: AddParameter, area: Area) -> Step:
+def add_parameter(text: str, language: str, change: AddParameter, area: Area, path: Path) -> Step:
     """The new parameter as a change of the text. RefusedError says why it is not certain."""
     if language != PYTHON:
         raise UnknownLanguageError("parameters are added in Python only")
@@ -180,6 +209,10 @@ def add_parameter(text: str, language: str, change: AddParameter, area: Area) ->
         raise RefusedError(f"`{change.function}` is not in these lines")
     if change.name in map(node_text, find_nodes(function, PYTHON, ("identifier",))):
         raise RefusedError(f"`{change.name}` is in use in `{change.function}`")
+    if takes_any := find_nodes(function, PYTHON, ("dictionary_splat_pattern",)):
+        others = [text, *(other for _path, other in files_with(path, PYTHON_SUFFIXES, change.name))]
+        if any(one_of([change.name]).search(each) for each in others):
+            raise RefusedError(f"a caller may give `{change.name}` to `{node_text(takes_any[0])}`")
     for each in outermost.children:
         decorator = node_text(each).partition("(")[0].strip("@ ").rpartition(".")[2]
         is_strange = decorator not in PLAIN_DECORATORS or "property" in decorator or decorator == "setter"

@@ -5,6 +5,8 @@
     parse.py         syntax trees, syntax errors, comments and docstrings
     definitions.py   functions, classes and other named parts
     statements.py    the statements of a file, and their members
+    shell_commands.py  the commands of a line for the shell
+    names.py         names whose definition an edit removed
 
 A file of any other language is plain text: lines without structure. Knows no model, no request and no other package of
 specchat.

@@ -58,6 +58,14 @@ def ancestors(node: Node) -> Iterator[Node]:
         yield node
 
 
+def field_of(node: Node) -> str:
+    """The field of the parent in which a node stands; "" for none."""
+    parent = node.parent
+    if parent is None:
+        return ""
+    return parent.field_name_for_child(parent.children.index(node)) or ""
+
+
 def node_text(node: Node) -> str:
     return (node.text or b"").decode(errors="replace")
 

@@ -37,7 +37,7 @@ class ChatFormat:
     def render(
         self,
         messages: Sequence[Message],
-        add_generation_prompt: bool,
+        add_generation_prompt: bool = True,
         thinking: str = AUTO_THINKING,
         tools: Sequence[Mapping[str, Any]] = (),
     ) -> str:
@@ -74,25 +74,25 @@ class ChatFormat:
     def reads_tools(self) -> bool:
         """Whether the chat template tells the model which tools there are."""
         function = {"name": PROBE_NAME, "description": PROBE_NAME, "parameters": {"type": "object", "properties": {}}}
-        try:
-            return PROBE_NAME in self.template.render(
-                [{"role": "user", "content": "question"}], True, tools=[{"type": "function", "function": function}]
-            )
-        except TemplateError:
-            return False
+        return PROBE_NAME in self._probe(add_generation_prompt=True, tools=[{"type": "function", "function": function}])
 
     @cached_property
     def tool_format(self) -> ToolFormat:
         """How the model writes tool calls; that of Hermes for a model whose template has no tools."""
-        return find_tool_format(self._render_probe_call(), self.template.source) if self.reads_tools else HERMES
-
-    def _render_probe_call(self) -> str:
-        """An answer with a tool call as the chat template renders it; "" if it refuses one."""
+        if not self.reads_tools:
+            return HERMES
         call = {"type": "function", "id": "probe0000", "function": {"name": PROBE_NAME, "arguments": PROBE_ARGUMENTS}}
         answer = {"role": "assistant", "content": "", "tool_calls": [call]}
         result = {"role": "tool", "name": PROBE_NAME, "tool_call_id": "probe0000", "content": "result"}
+        return find_tool_format(self._probe(answer, result), self.template.source)
+
+    def _probe(
+        self, *messages: Message, add_generation_prompt: bool = False, tools: Sequence[Mapping[str, Any]] = ()
+    ) -> str:
+        """A question and these messages as the chat template renders them; "" if it refuses them."""
+        question = {"role": "user", "content": "question"}
         try:
-            return self.template.render([{"role": "user", "content": "question"}, answer, result], False)
+            return self.template.render([question, *messages], add_generation_prompt, tools=tools)
         except TemplateError:
             return ""
 
@@ -133,11 +133,6 @@ class ChatFormat:
     def stop_token_ids(self) -> frozenset[int]:
         """The control token that the template writes right after an answer."""
         answer = "answer"
-        try:
-            rendered = self.template.render(
-                [{"role": "user", "content": "question"}, {"role": "assistant", "content": answer}], False
-            )
-        except TemplateError:
-            return frozenset()
+        rendered = self._probe({"role": "assistant", "content": answer})
         end = self._control_tokens.pattern.match(rendered.rpartition(answer)[2].lstrip())
         return frozenset((self._vocabulary[end[0]],)) if end else frozenset()

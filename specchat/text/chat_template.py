@@ -5,7 +5,8 @@ Templates are untrusted code, so they run in a sandbox (template_sandbox.py), ge
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -57,35 +58,37 @@ class ChatTemplate:
 
         `options` are variables of the template, such as `enable_thinking`. `tools` have the form of OpenAI's API.
         """
-        from jinja2 import TemplateError as JinjaError
-
         plain = [dict(message) for message in messages]
         characters = sum(len(message["content"]) for message in plain if isinstance(message.get("content"), str))
-        try:
-            with template_budget(characters):
-                return self._template.render(
-                    self.special_tokens,
-                    messages=plain,
-                    tools=list(tools) or None,
-                    documents=None,
-                    add_generation_prompt=add_generation_prompt,
-                    **options,
-                )
-        except (JinjaError, *TEMPLATE_FAULTS) as error:
-            raise TemplateError(_first_line(error)) from error
+        with _limited(characters):
+            return self._template.render(
+                self.special_tokens,
+                messages=plain,
+                tools=list(tools) or None,
+                documents=None,
+                add_generation_prompt=add_generation_prompt,
+                **options,
+            )
 
 
 def _compile(source: str) -> Template:
-    from jinja2 import TemplateError as JinjaError
-
     from specchat.text.template_sandbox import TemplateEnvironment
 
     if len(source) > MAX_TEMPLATE_CHARACTERS:
         raise TemplateError(f"it has {len(source)} characters, and at most {MAX_TEMPLATE_CHARACTERS} are read")
     functions = {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
+    with _limited():
+        return TemplateEnvironment().from_string(source, globals=functions)
+
+
+@contextmanager
+def _limited(characters: int = 0) -> Generator[None]:
+    """Templates have a budget inside, and what they fail with is a TemplateError."""
+    from jinja2 import TemplateError as JinjaError
+
     try:
-        with template_budget():
-            return TemplateEnvironment().from_string(source, globals=functions)
+        with template_budget(characters):
+            yield
     except (JinjaError, *TEMPLATE_FAULTS) as error:
         raise TemplateError(_first_line(error)) from error
 

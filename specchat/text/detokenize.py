@@ -7,8 +7,6 @@ complete, and characters while they could begin a stop string. Invalid bytes bec
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Sequence
 
-from specchat.errors import UsageError
-
 Utf8Decoder = getincrementaldecoder("utf-8")
 
 
@@ -16,8 +14,6 @@ class StopStrings:
     """Ends a text before the first stop string. After a stop string or `flush`, it returns no more text."""
 
     def __init__(self, stop_strings: tuple[str, ...] = ()) -> None:
-        if "" in stop_strings:
-            raise UsageError("a stop string must not be empty")
         self._stop_strings = stop_strings
         self._pending_text = ""
         self.is_found = False

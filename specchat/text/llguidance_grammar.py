@@ -6,7 +6,7 @@ draft tree needs. Knows the interface `engine.grammar`, and nothing else of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,12 @@ import torch
 from torch import Tensor
 
 from specchat.errors import ModelError, UsageError
+from specchat.text.tokenizer import Tokenizer
 
 # As json.dumps writes: keys and brackets become forced tokens, and a small model cannot generate spaces forever.
 FIXED_SPACES = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+SCHEMA, REGEX, LARK = "schema", "regex", "lark"  # the kinds of sources
+SOURCE_NAMES = {REGEX: "expression", LARK: "grammar"}
 
 
 class TokenGrammar:
@@ -66,36 +69,26 @@ class TokenGrammar:
         return self._matcher.get_error().splitlines()[0] if self._matcher.is_error() else self._matcher.stop_reason()
 
 
-def json_schema_grammar(schema: str, tokenizer: Path, vocab_size: int, stop_token_ids: frozenset[int]) -> TokenGrammar:
-    """A grammar of the JSON that a schema describes. UsageError for unsatisfiable or unsupported schemas."""
-    read_schema = partial(_library().LLMatcher.grammar_from_json_schema, schema, overrides=FIXED_SPACES)
-    return _compile_grammar(read_schema, "schema", tokenizer, vocab_size, stop_token_ids)
+def compile_grammar(kind: str, source: str, tokenizer: Tokenizer, vocab_size: int) -> TokenGrammar:
+    """A grammar of a JSON schema, of what a regular expression matches as a whole, or in llguidance's variant of Lark.
 
-
-def regex_grammar(pattern: str, tokenizer: Path, vocab_size: int, stop_token_ids: frozenset[int]) -> TokenGrammar:
-    """A grammar of the texts that a regular expression matches as a whole. UsageError for an invalid expression."""
-    read_pattern = partial(_library().LLMatcher.grammar_from_regex, pattern)
-    return _compile_grammar(read_pattern, "expression", tokenizer, vocab_size, stop_token_ids)
-
-
-def lark_grammar(source: str, tokenizer: Path, vocab_size: int, stop_token_ids: frozenset[int]) -> TokenGrammar:
-    """A grammar in llguidance's variant of Lark. UsageError for an invalid one."""
-    read_source = partial(_library().LLMatcher.grammar_from_lark, source)
-    return _compile_grammar(read_source, "grammar", tokenizer, vocab_size, stop_token_ids)
-
-
-def _compile_grammar(
-    read: Callable[[], str], source_name: str, tokenizer: Path, vocab_size: int, stop_token_ids: frozenset[int]
-) -> TokenGrammar:
-    tokens = _llguidance_tokenizer(tokenizer, vocab_size, tuple(sorted(stop_token_ids)))
+    UsageError for one that is invalid, unsatisfiable or unsupported.
+    """
+    matcher = _library().LLMatcher
+    readers = {
+        SCHEMA: partial(matcher.grammar_from_json_schema, overrides=FIXED_SPACES),
+        REGEX: matcher.grammar_from_regex,
+        LARK: matcher.grammar_from_lark,
+    }
+    tokens = _llguidance_tokenizer(tokenizer.folder, vocab_size, tuple(sorted(tokenizer.stop_token_ids)))
     try:
-        grammar = read()
-        error = _library().LLMatcher.validate_grammar(grammar, tokens)
+        grammar = readers[kind](source)
+        error = matcher.validate_grammar(grammar, tokens)
     except ValueError as fault:
         grammar, error = "", str(fault)
     if error:
-        raise UsageError(f"the {source_name} cannot be used: {_first_error_line(error)}")
-    return TokenGrammar(_library().LLMatcher(tokens, grammar, log_level=0), vocab_size, stop_token_ids)
+        raise UsageError(f"the {SOURCE_NAMES.get(kind, kind)} cannot be used: {_first_error_line(error)}")
+    return TokenGrammar(matcher(tokens, grammar, log_level=0), vocab_size, tokenizer.stop_token_ids)
 
 
 @lru_cache(maxsize=2)

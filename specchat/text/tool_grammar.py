@@ -21,7 +21,7 @@ from torch import Tensor
 
 from specchat.engine.grammar import Grammar
 from specchat.errors import UsageError
-from specchat.text.llguidance_grammar import FIXED_SPACES, TokenGrammar, lark_grammar
+from specchat.text.llguidance_grammar import FIXED_SPACES, LARK, TokenGrammar, compile_grammar
 from specchat.text.thinking_budget import Phase, ThinkingBudget
 from specchat.text.tokenizer import Tokenizer
 from specchat.text.tool_calls import JsonPlace
@@ -46,7 +46,7 @@ def forced_call_grammar(
     """
 
     def compiled(some: Mapping[str, Mapping[str, Any]]) -> TokenGrammar:
-        return lark_grammar(_call_lark(tokenizer, some), tokenizer.folder, vocab_size, tokenizer.stop_token_ids)
+        return compile_grammar(LARK, _call_lark(tokenizer, some), tokenizer, vocab_size)
 
     def is_supported(schema: Mapping[str, Any]) -> bool:
         try:
@@ -76,9 +76,8 @@ def free_call_grammar(
     form = tokenizer.chat.tool_format
     if not form.marker or form.next_call or form.last or form.read_arguments:
         return None
-    lark = _call_lark(tokenizer, schemas, is_begun=True)
     try:
-        call = lark_grammar(lark, tokenizer.folder, vocab_size, tokenizer.stop_token_ids)
+        call = compile_grammar(LARK, _call_lark(tokenizer, schemas, is_begun=True), tokenizer, vocab_size)
     except UsageError:
         return None
     return CallsInText(tokenizer, call, vocab_size, thought)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -24,7 +25,7 @@ from specchat.tui.background_requests import BackgroundRequests
 from specchat.tui.chat_screen import ChatScreen
 from specchat.tui.conversation_layout import ConversationLayout
 from specchat.tui.inspector import Inspector
-from specchat.tui.keys_screen import KEY_GROUPS, KeysScreen, key_lines
+from specchat.tui.keys_screen import KeysScreen, key_lines
 from specchat.tui.preferences import DEFAULT_PREFERENCES, Preferences, unknown_theme
 from specchat.tui.screen_commands import PICKER_ACTIONS, all_commands
 from specchat.tui.session_list import SessionsScreen
@@ -103,7 +104,7 @@ class SpecchatApp(App[None]):
         yield from (each for each in super().get_system_commands(screen) if each.title != "Keys")  # ours is /keys
         for command in all_commands().values():
             yield SystemCommand(
-                f"/{command.name}", command.help, self._command_runner(command.name, bool(command.arguments))
+                f"/{command.name}", command.help, partial(self._run_command, command.name, bool(command.arguments))
             )
 
     async def action_quit(self) -> None:
@@ -124,7 +125,7 @@ class SpecchatApp(App[None]):
     def action_show_keys(self) -> None:
         bindings = dict.fromkeys(binding for scope in binding_scopes()[:2] for binding in scope)
         keys = self._preferences.keys
-        page = KeysScreen(key_lines(KEY_GROUPS, bindings, keys), keys.get("help", "f1"), self.chat_screen.glyphs)
+        page = KeysScreen(key_lines(bindings, keys), keys.get("help", "f1"), self.chat_screen.glyphs)
         self.push_screen(page, lambda typed: self.chat_screen.type(typed or ""))
 
     async def action_set_theme(self, name: str) -> None:
@@ -133,15 +134,12 @@ class SpecchatApp(App[None]):
         else:
             await self.chat_screen.transcript.add_note(unknown_theme(name), is_error=True)
 
-    def _command_runner(self, name: str, has_arguments: bool) -> Callable[[], None]:
-        def run() -> None:
-            if has_arguments and name not in PICKER_ACTIONS:
-                self.chat_screen.prompt.set_text(f"/{name} ")
-                self.chat_screen.prompt.focus()
-            else:
-                self.chat_screen.submit(f"/{name}")
-
-        return run
+    def _run_command(self, name: str, has_arguments: bool) -> None:
+        if has_arguments and name not in PICKER_ACTIONS:
+            self.chat_screen.prompt.set_text(f"/{name} ")
+            self.chat_screen.prompt.focus()
+        else:
+            self.chat_screen.submit(f"/{name}")
 
     def _handle_exception(self, error: Exception) -> None:
         """Ignore errors of widgets that were drawing when the screen closed."""

@@ -34,17 +34,11 @@ class CompletionList(OptionList, can_focus=False):
         self.clear_options()
         self.add_options([Option(option_content(item.text.rstrip(), item.help)) for item in items])
         self.display = bool(items)
-        self.highlighted = 0 if items else None
-
-    def move_highlight(self, step: int) -> None:
-        if self._completion_items:
-            self.highlighted = ((self.highlighted or 0) + step) % len(self._completion_items)
+        self.action_first()
 
     @property
     def highlighted_item(self) -> CompletionItem | None:
-        if self.highlighted is None or not self._completion_items:
-            return None
-        return self._completion_items[self.highlighted]
+        return None if self.highlighted is None else self._completion_items[self.highlighted]
 
 
 class BottomArea(Vertical):
@@ -95,8 +89,10 @@ class BottomArea(Vertical):
     @on(PromptBox.CompletionAction)
     def control_completions(self, event: PromptBox.CompletionAction) -> None:
         match event.action:
-            case "up" | "down":
-                self._completion_list.move_highlight(-1 if event.action == "up" else 1)
+            case "up":
+                self._completion_list.action_cursor_up()
+            case "down":
+                self._completion_list.action_cursor_down()
             case "close":
                 self._close_completions()
             case action:

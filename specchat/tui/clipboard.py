@@ -4,19 +4,18 @@ A terminal does not report success, tmux swallows the sequence, and over ssh the
 """
 
 import os
-import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from textual.app import App
 
 PROGRAM_TIMEOUT_SECONDS = 2.0
-CLIPBOARD_PROGRAMS: Mapping[str, tuple[tuple[str, ...], str]] = {
-    "tmux": (("tmux", "load-buffer", "-w", "-"), "TMUX"),
-    "wl-copy": (("wl-copy",), "WAYLAND_DISPLAY"),
-    "xclip": (("xclip", "-selection", "clipboard"), "DISPLAY"),
-    "xsel": (("xsel", "--clipboard", "--input"), "DISPLAY"),
-    "pbcopy": (("pbcopy",), ""),
+CLIPBOARD_PROGRAMS: Mapping[str, str] = {  # and the variable of the environment that each needs
+    "tmux load-buffer -w -": "TMUX",
+    "wl-copy": "WAYLAND_DISPLAY",
+    "xclip -selection clipboard": "DISPLAY",
+    "xsel --clipboard --input": "DISPLAY",
+    "pbcopy": "",
 }
 
 
@@ -29,19 +28,11 @@ def copy(app: App[None], text: str) -> None:
 def copy_text(app: App[None], text: str) -> str:
     """Copy; returns the names of the ways that worked, for a notice."""
     app.copy_to_clipboard(text)
-    programs = (name for name in available_programs(os.environ) if _pipe_to_program(CLIPBOARD_PROGRAMS[name][0], text))
-    return ", ".join(["terminal", *programs])
+    usable = (command.split() for command, needs in CLIPBOARD_PROGRAMS.items() if not needs or os.environ.get(needs))
+    return ", ".join(["terminal", *(command[0] for command in usable if _pipe_to_program(command, text))])
 
 
-def available_programs(environment: Mapping[str, str]) -> list[str]:
-    return [
-        name
-        for name, (command, needs) in CLIPBOARD_PROGRAMS.items()
-        if (not needs or environment.get(needs)) and shutil.which(command[0])
-    ]
-
-
-def _pipe_to_program(command: tuple[str, ...], text: str) -> bool:
+def _pipe_to_program(command: Sequence[str], text: str) -> bool:
     try:
         done = subprocess.run(
             command, input=text.encode(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

@@ -21,17 +21,12 @@ MIN_RULE_COLUMNS = 2
 
 @dataclass(frozen=True)
 class HeaderText:
-    """The text of a header: the title and the hints. Without a code, it is that of a block that was not closed."""
+    """The title and the hints of a header. That of a block that was not closed has neither code nor hints."""
 
     title: str
     code: str = ""
     copy_hint: str = ""
     apply_hint: str = ""
-
-    @classmethod
-    def from_info(cls, info: str) -> HeaderText:
-        """The header of a block that was not closed; it has no hints."""
-        return cls(_title(CodeBlock(info.strip(), "")))
 
     def to_line(self, width: int, glyphs: Glyphs, *, is_newest: bool) -> str:
         """For example: python src/a.py ────── c copy · /apply.
@@ -53,7 +48,9 @@ def header_texts(answer: str) -> dict[int, HeaderText]:
     """The header of every closed block, by the line of the answer where it starts."""
     blocks = find_code_blocks(answer)
     return {
-        block.first_line: HeaderText(_title(block), block.text, *_hints(block, number, is_last=number == len(blocks)))
+        block.first_line: HeaderText(
+            block_title(block), block.text, *_hints(block, number, is_last=number == len(blocks))
+        )
         for number, block in enumerate(blocks, start=1)
     }
 
@@ -64,7 +61,7 @@ def _hints(block: CodeBlock, number: int, *, is_last: bool) -> Sequence[str]:
     return "c copy" if is_last else "", " ".join(words)
 
 
-def _title(block: CodeBlock) -> str:
+def block_title(block: CodeBlock) -> str:
     return " ".join(filter(None, [block.language, block.file])) or UNNAMED
 
 

@@ -182,12 +182,15 @@ class InspectorController:
         if self._inspector:
             await self.close()
         else:
-            await self._open_inspector()
-            self._is_newest = True
-            self._show_newest()
+            await self.open(len(self._questions) - 1)
 
     async def open(self, position: int) -> None:
-        await self._open_inspector()
+        self._session_id = self._presenter.session_id
+        self._on_watch(True)
+        if self._inspector is None:
+            await self._screen.mount(Inspector(self._glyphs))
+        if inspector := self._inspector:
+            inspector.token_view.focus()
         self._is_newest = position == len(self._questions) - 1
         if self._is_newest:
             self._show_newest()
@@ -225,14 +228,6 @@ class InspectorController:
             return
         steps = unpack_steps(b64decode(str(response["steps"])))
         inspector.show_steps(self._title(position), steps)
-
-    async def _open_inspector(self) -> None:
-        self._session_id = self._presenter.session_id
-        self._on_watch(True)
-        if self._inspector is None:
-            await self._screen.mount(Inspector(self._glyphs))
-        if inspector := self._inspector:
-            inspector.token_view.focus()
 
     def _show_newest(self) -> None:
         if self._presenter.steps:

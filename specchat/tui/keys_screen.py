@@ -4,7 +4,6 @@ Knows no conversation. Any other key closes the page and goes to the prompt.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
@@ -19,19 +18,9 @@ from specchat.tui.turn_widget import TurnView
 
 KEY_COLUMNS = 16
 KEY_NAMES = {"escape": "Esc", "pageup": "PgUp", "pagedown": "PgDn", "less_than_sign": "<", "greater_than_sign": ">"}
-
-
-@dataclass(frozen=True)
-class KeyGroup:
-    """A heading and its rows: a row is a key and its meaning, or the id of a binding, which has both."""
-
-    heading: str
-    rows: Sequence[tuple[str, str] | str]
-
-
-FIRST_GROUP = KeyGroup(
-    "The keys you need",
-    (
+# By heading: a row is a key and its meaning, or the id of a binding, which has both.
+KEY_GROUPS: Mapping[str, Sequence[tuple[str, str] | str]] = {
+    "The keys you need": (
         ("Enter", "send"),
         ("Ctrl+J", "new line (or Shift+Enter, or \\ Enter)"),
         ("@  /", "attach a file; commands (Tab completes)"),
@@ -42,25 +31,16 @@ FIRST_GROUP = KeyGroup(
         "select",
         "help",
     ),
-)
-SELECTION_GROUP = KeyGroup(
-    "While an answer is selected",
-    (
+    "While an answer is selected": (
         ("Up, Down", "another answer"),
         "copy", "code", "edit", "retry", "earlier_version", "later_version", "fork", "inspect_turn", "thinking",
         ("Esc", "back; any other letter is typed"),
     ),
-)  # fmt: skip
-MENU_GROUP = KeyGroup(
-    "Conversations, models, looks",
-    (
+    "Conversations, models, looks": (
         "sessions", "model", "variant", "profile", "inspect", "history", "theme", "mouse", "quit",
         ("Ctrl+P", "all commands"), ("Esc Esc", "go back to an earlier request"),
     ),
-)  # fmt: skip
-EDITING_GROUP = KeyGroup(
-    "Editing the prompt",
-    (
+    "Editing the prompt": (
         ("Ctrl+A, Ctrl+E", "start, end of the line"),
         ("Ctrl+W", "delete the word before the cursor"),
         ("Ctrl+U, Ctrl+K", "delete to the start, the end of the line"),
@@ -68,9 +48,8 @@ EDITING_GROUP = KeyGroup(
         ("Ctrl+Left, Right", "word by word; with Shift: select"),
         ("Ctrl+V", "paste"),
     ),
-)
-INSPECTOR_GROUP = KeyGroup("In the inspector", ("earlier_step", "later_step", "boundaries", "drafts", "close"))
-KEY_GROUPS = (FIRST_GROUP, SELECTION_GROUP, MENU_GROUP, EDITING_GROUP, INSPECTOR_GROUP)
+    "In the inspector": ("earlier_step", "later_step", "boundaries", "drafts", "close"),
+}  # fmt: skip
 
 
 def selection_keys(keymap: Mapping[str, str]) -> str:
@@ -82,15 +61,15 @@ def selection_keys(keymap: Mapping[str, str]) -> str:
     )
 
 
-def key_lines(groups: Iterable[KeyGroup], bindings: Iterable[BindingType], keymap: Mapping[str, str]) -> list[str]:
+def key_lines(bindings: Iterable[BindingType], keymap: Mapping[str, str]) -> list[str]:
     """The page as lines: headings, and rows of a key and its meaning. `keymap` has the changed keys by action."""
     by_id: dict[str, list[Binding]] = {}
     for binding in Binding.make_bindings(bindings):
         by_id.setdefault(binding.id or "", []).append(binding)
     lines: list[str] = []
-    for group in groups:
-        lines += ["", group.heading] if lines else [group.heading]
-        for row in group.rows:
+    for heading, rows in KEY_GROUPS.items():
+        lines += ["", heading] if lines else [heading]
+        for row in rows:
             if isinstance(row, tuple):
                 key, meaning = row
             elif not (bound := by_id.get(row)):

@@ -107,7 +107,6 @@ class LiveStats:
     acceptance: Acceptance = Acceptance()  # of the session, without the running turn
     turn_acceptance: Acceptance = Acceptance()
     context_tokens: int | None = None
-    prompt_tokens: int = 0
     last_totals: Totals | None = None
     phase_start_time: float = 0.0
     reused_tokens: int = 0
@@ -177,7 +176,7 @@ class LiveStats:
         seconds = now - self.phase_start_time
         speed = (done - self.reused_tokens) / seconds if seconds > 0 else 0.0
         self.progress = Progress("prompt", done, total, seconds, max(0.0, speed))
-        self.context_tokens = self.prompt_tokens = total
+        self.context_tokens = total
 
     @property
     def _is_from_server(self) -> bool:

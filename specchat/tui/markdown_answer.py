@@ -6,8 +6,9 @@ from textual.app import ComposeResult
 from textual.widgets import Markdown
 from textual.widgets.markdown import MarkdownBlock, MarkdownFence
 
+from specchat.app.code_blocks import CodeBlock
 from specchat.drawing.glyphs import Glyphs
-from specchat.tui.code_block_header import CodeBlockHeader, HeaderText, header_texts
+from specchat.tui.code_block_header import CodeBlockHeader, HeaderText, block_title, header_texts
 
 
 def answer_parser() -> MarkdownIt:
@@ -41,7 +42,7 @@ class MarkdownAnswer(Markdown):
     def header_of(self, token: Token) -> CodeBlockHeader:
         """The header of the block that starts with this token; an open block shows its language only."""
         line = token.map[0] if token.map else -1
-        header = self._header_texts.get(line) or HeaderText.from_info(token.info)
+        header = self._header_texts.get(line) or HeaderText(block_title(CodeBlock(token.info.strip(), "")))
         return CodeBlockHeader(header, self._glyphs, is_newest=self._is_newest)
 
     def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:

@@ -56,40 +56,28 @@ class Picker(Vertical):
 
     def on_mount(self) -> None:
         self.screen.set_focus(self.query_one(Input))
-        self._highlight_first()
+        self.query_one(OptionList).action_first()
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
         rows = self.query_one(OptionList)
         rows.clear_options()
         rows.add_options(self._matching_options(event.value))
-        self._highlight_first()
+        rows.action_first()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
-        rows = self.query_one(OptionList)
-        if rows.highlighted is not None:
-            self._choose(rows.get_option_at_index(rows.highlighted).id)
+        self.query_one(OptionList).action_select()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()
-        self._choose(event.option.id)
+        if event.option.id and monotonic() >= self._ignore_keys_until:
+            self.screen.call_later(self._on_picked, self._rows[int(event.option.id)].value)
 
     def action_move(self, step: int) -> None:
         """Highlight the next row that can be picked."""
         rows = self.query_one(OptionList)
-        enabled = [number for number, option in enumerate(rows.options) if not option.disabled]
-        if enabled:
-            current = enabled.index(rows.highlighted) if rows.highlighted in enabled else 0
-            rows.highlighted = enabled[(current + step) % len(enabled)]
-
-    def _highlight_first(self) -> None:
-        rows = self.query_one(OptionList)
-        rows.highlighted = next((number for number, each in enumerate(rows.options) if not each.disabled), None)
-
-    def _choose(self, id: str | None) -> None:
-        if id is not None and monotonic() >= self._ignore_keys_until:
-            self.screen.call_later(self._on_picked, self._rows[int(id)].value)
+        (rows.action_cursor_up if step < 0 else rows.action_cursor_down)()
 
     def _matching_options(self, typed: str) -> list[Option]:
         words = typed.lower().split()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from threading import Event as Flag
 from typing import TYPE_CHECKING
@@ -22,7 +22,6 @@ from specchat.tui.open_conversation import OpenConversation
 from specchat.tui.worker_messages import (
     AnswerEnded,
     EditFinished,
-    EditProgress,
     EngineLost,
     MessageQueue,
     QuitRequested,
@@ -75,8 +74,7 @@ class SessionWorker(JobThread):
             return
         chat = self.conversation.chat
         chat.sources.cancelled = cancelled
-        with self._dialogue(cancelled) as edit_ui:
-            chat.ui = self._agent_ui(edit_ui)
+        with self._dialogue(cancelled):
             result = run_line(chat, line)
         if match["name"] == "rename":
             self.conversation.post_name((match["argument"] or "").strip())
@@ -89,15 +87,12 @@ class SessionWorker(JobThread):
         """Meanwhile a job may ask the user; `answer_input_request` has the answers."""
         from specchat.tui.screen_edit_ui import ScreenEditUI  # it imports slowly
 
-        self._edit_ui = ScreenEditUI(self._worker_messages, cancelled)
+        chat, edit_ui = self.conversation.chat, ScreenEditUI(self._worker_messages, cancelled)
+        chat.ui, self._edit_ui = AgentUI(edit_ui.ask_consent, edit_ui.confirm, edit_ui.edit_ui.show_progress), edit_ui
         try:
-            yield self._edit_ui
+            yield edit_ui
         finally:
             self._edit_ui = None
-
-    def _agent_ui(self, edit_ui: ScreenEditUI) -> AgentUI:
-        show: Callable[[str], None] = lambda line: self._worker_messages.put(EditProgress(line))
-        return AgentUI(edit_ui.ask_consent, edit_ui.confirm, show)
 
     def _handle_result(self, result: CommandResult, cancelled: Flag) -> None:
         """Show the text, quit, send the request; then continue with `after_answer`, perhaps in another conversation."""
@@ -138,8 +133,8 @@ class SessionWorker(JobThread):
         is_stored = False
         try:
             chat = self.conversation.chat
-            with self._dialogue(cancelled) as edit_ui:
-                chat.wants_probabilities, chat.ui = self._wants_probabilities, self._agent_ui(edit_ui)
+            chat.wants_probabilities = self._wants_probabilities
+            with self._dialogue(cancelled):
                 for event in ask(chat, question, cancelled):
                     is_stored = (is_stored or isinstance(event, Asked)) and not _is_refused(event)
                     for message in _messages_of(event, is_stored):

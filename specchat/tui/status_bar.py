@@ -5,7 +5,6 @@ dropped from the right.
 """
 
 import re
-from collections.abc import Sequence
 
 from rich.cells import cell_len
 from textual.content import Content
@@ -29,10 +28,9 @@ def status_line(stats: StatsSnapshot, columns: int, glyphs: Glyphs = UNICODE, ma
     """The line for a screen of this width; it takes at most `max_columns`, all columns by default."""
     max_columns = columns if max_columns is None else max_columns
     fields, separator = _phase_fields(stats, columns, glyphs)
-    line = _join_fields(fields, separator)
-    while len(fields) > 1 and cell_len(line) > max_columns:
+    while len(fields) > 1 and cell_len(separator.join(fields)) > max_columns:
         fields = fields[:-1]
-        line = _join_fields(fields, separator)
+    line = separator.join(fields).rstrip()
     if cell_len(line) > max_columns:
         return line[:max_columns]
     return line + _sparkline_field(stats, max_columns - cell_len(line), glyphs) if columns >= WIDE_COLUMNS else line
@@ -59,14 +57,10 @@ def _phase_fields(stats: StatsSnapshot, columns: int, glyphs: Glyphs) -> tuple[l
         return _paused_fields(stats, glyphs), spaced
     if columns < NARROW_COLUMNS:
         return _narrow_fields(stats, glyphs), " "
-    is_wide = columns >= WIDE_COLUMNS
-    return _normal_fields(stats, glyphs, is_wide=is_wide), spaced if is_wide else glyphs.separator
-
-
-def _join_fields(fields: Sequence[str], separator: str) -> str:
-    if len(separator) == 1 and separator != " " and len(fields) > 1:
-        return separator.join([f"{fields[0]} ", *fields[1:]])
-    return separator.join(fields)
+    if columns >= WIDE_COLUMNS:
+        return _normal_fields(stats, glyphs, is_wide=True), spaced
+    first, *others = _normal_fields(stats, glyphs, is_wide=False)
+    return [f"{first} ", *others], glyphs.separator
 
 
 def _normal_fields(stats: StatsSnapshot, glyphs: Glyphs, *, is_wide: bool) -> list[str]:
@@ -211,19 +205,12 @@ class StatusBar(Widget):
         return status_line(self.stats, self.size.width, self._glyphs, max_columns=max(1, self.size.width - 1))
 
     def render(self) -> Content:
-        line = Content(f" {self.line}")
-        for match in WARNING_PATTERN.finditer(line.plain):
-            line = line.stylize("$text-warning", match.start(), match.end())
-        return self._colour_acceptance_bar(line)
-
-    def _colour_acceptance_bar(self, line: Content) -> Content:
-        shares = self.stats.acceptance
-        bar = acceptance_bar(shares, self._glyphs) if shares else ""
-        position = line.plain.find(bar) if bar else -1
-        for character, colour in zip(self._glyphs.bar_parts, BAR_COLOURS, strict=True) if position >= 0 else ():
-            start = position + bar.find(character)
-            if character in bar:
-                line = line.stylize(colour, start, start + bar.count(character))
+        line = Content(f" {self.line}").highlight_regex(WARNING_PATTERN, style="$text-warning")
+        bar = acceptance_bar(self.stats.acceptance, self._glyphs) if self.stats.acceptance else ""
+        end = line.plain.find(bar)
+        for character, colour in zip(self._glyphs.bar_parts, BAR_COLOURS, strict=True) if end >= 0 else ():
+            start, end = end, end + bar.count(character)
+            line = line.stylize(colour, start, end)
         return line
 
     def watch_stats(self, stats: StatsSnapshot) -> None:

@@ -4,7 +4,7 @@ An answer that is being generated is shown as received, without Markdown; code i
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from textual.content import Content
@@ -18,12 +18,7 @@ from specchat.drawing.glyphs import printable
 FENCE = re.compile(r" {0,3}(?P<marks>`{3,}|~{3,})[ ]*(?P<language>[\w+#.-]*)[^`]*\Z")
 MAX_LINE_CHARS = 2048  # longer lines are cut
 
-Highlighter = Callable[[str, str], Content]
 MAX_HIGHLIGHTED_CHARS = 400  # longer lines of code have no colours
-
-
-def no_highlight(code: str, _language: str) -> Content:
-    return Content(code)
 
 
 @dataclass
@@ -56,7 +51,6 @@ class Rows:
 class WrappedText(Rows):
     """Text in pieces in, rows out."""
 
-    highlight: Highlighter = no_highlight
     _pending_return: str = ""
     _fence: str = ""
     _language: str | None = None  # None in prose
@@ -77,7 +71,7 @@ class WrappedText(Rows):
         self._track_fence(text)
         parts = [text[offset : offset + MAX_LINE_CHARS] for offset in range(0, max(1, len(text)), MAX_LINE_CHARS)]
         is_code = language is not None and self._language is not None  # the fence itself is no code
-        return [self.highlight(part, language or "") if is_code else Content(part) for part in parts]
+        return [highlight_code(part, language or "") if is_code else Content(part) for part in parts]
 
     def _track_fence(self, text: str) -> None:
         match = FENCE.match(text)
@@ -131,7 +125,7 @@ class RowsView(Widget):
 
 class StreamingAnswer(RowsView):
     def __init__(self) -> None:
-        self.wrapped_text = WrappedText(highlight=highlight_code)
+        self.wrapped_text = WrappedText()
         super().__init__(self.wrapped_text)
 
     def append_text(self, text: str) -> None:
@@ -141,7 +135,7 @@ class StreamingAnswer(RowsView):
         self.refresh(layout=len(self.wrapped_text.rows) != before)
 
     def set_text(self, text: str) -> None:
-        self._text = self.wrapped_text = WrappedText(self.wrapped_text.width, highlight=highlight_code)
+        self._text = self.wrapped_text = WrappedText(self.wrapped_text.width)
         self.wrapped_text.append(text)
         self._strip_cache.clear()
         self.refresh(layout=True)
@@ -150,8 +144,8 @@ class StreamingAnswer(RowsView):
 def highlight_code(code: str, language: str) -> Content:
     """A line of code with syntax colours; plain without a language."""
     if not language or not code.strip() or len(code) > MAX_HIGHLIGHTED_CHARS:
-        return no_highlight(code, language)
+        return Content(code)
     from textual.highlight import highlight  # imports pygments, which the first frame does not need
 
     highlighted = highlight(code, language=language)
-    return highlighted if highlighted.plain == code else no_highlight(code, language)
+    return highlighted if highlighted.plain == code else Content(code)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -63,13 +62,6 @@ def answer_footer(finish_reason: str, totals: Totals, glyphs: Glyphs = UNICODE) 
     return f" {glyphs.dot} ".join([*parts, END_REASON_TEXTS.get(finish_reason, finish_reason)])
 
 
-def stored_footer(state: str, totals: Mapping[str, Any], glyphs: Glyphs = UNICODE) -> str:
-    """The footer of a stored turn; a failed turn shows its error."""
-    if message := totals.get("message"):
-        return f"failed: {message}"
-    return answer_footer(state, totals_from_json(dict(totals)), glyphs)
-
-
 @dataclass(frozen=True)
 class QuestionRef:
     """A request and its position in the conversation; None if it is not part of it."""
@@ -81,19 +73,14 @@ class QuestionRef:
 class VersionSwitch(Static):
     """`<2/3>`: a click on its left half shows the version before, on its right half the one after."""
 
-    @dataclass
-    class Clicked(Message):
-        """-1 asks for the version before, 1 for the one after."""
-
-        step: int
-
     def __init__(self) -> None:
         super().__init__("", markup=False)
         self.display = False
 
     def on_click(self, event: Click) -> None:
         event.stop()
-        self.post_message(self.Clicked(-1 if event.x < self.size.width / 2 else 1))
+        assert isinstance(self.parent, TurnView)
+        self.parent.action_request("earlier_version" if event.x < self.size.width / 2 else "later_version")
 
 
 class TurnView(Vertical, can_focus=True):
@@ -232,20 +219,17 @@ class TurnView(Vertical, can_focus=True):
 
     async def show_stored(self, stored: StoredTurn, outcomes: Mapping[str, ToolOutcome]) -> None:
         """Show a turn of the history, with the outcomes of its calls by their ids."""
-        self.answer = stored.answer.text
+        self.answer, totals = stored.answer.text, totals_from_json(stored.totals)
         if stored.answer.thinking:
             self.append_thinking(stored.answer.thinking, 0.0)
-            self.end_thinking(totals_from_json(dict(stored.totals)).thinking_seconds)
-        self.set_footer(stored_footer(stored.state, stored.totals, self._glyphs), is_error=stored.state == "failed")
+            self.end_thinking(totals.thinking_seconds)
+        error = stored.totals.get("message")
+        footer = f"failed: {error}" if error else answer_footer(stored.state, totals, self._glyphs)
+        self.set_footer(footer, is_error=stored.state == "failed")
         for call in stored.answer.tool_calls:
             outcome = outcomes.get(call.id, ToolOutcome("no result", is_error=True))
             await self.add_call(f"{call.name} {call.arguments}", outcome)
         await self.finalize()
-
-    @on(VersionSwitch.Clicked)
-    def switch_version(self, event: VersionSwitch.Clicked) -> None:
-        event.stop()
-        self.action_request("earlier_version" if event.step < 0 else "later_version")
 
     def action_request(self, action: str) -> None:
         self.post_message(self.ActionRequested(self, action))

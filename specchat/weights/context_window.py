@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.errors import ModelError
-from specchat.paths import read_json_object
+from specchat.paths import local_model_folder, read_json_object
 from specchat.weights.gguf.gguf_preparation import find_prepared
 from specchat.weights.gguf.gguf_sources import local_gguf
 
@@ -36,19 +36,5 @@ def _gguf_config(path: Path) -> dict[str, Any]:
 
 
 def _config(source: str) -> dict[str, Any]:
-    folder = EMBEDDED if source == "embedded" else Path(source).expanduser()
-    path = folder / "config.json" if folder.is_dir() else _cached_config_path(source)
-    return read_json_object(path) if path else {}
-
-
-def _cached_config_path(source: str) -> Path | None:
-    if source.count("/") != 1 or source.startswith((".", "/", "~")):
-        return None
-    from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError
-
-    try:
-        path = try_to_load_from_cache(source, "config.json")
-    except HFValidationError:
-        return None
-    return Path(path) if isinstance(path, str) else None
+    folder = EMBEDDED if source == "embedded" else local_model_folder(source)
+    return read_json_object(folder / "config.json") if folder else {}

@@ -137,6 +137,9 @@ def test_json_reports_proposed_and_applied_changes(file, monkeypatch):
 )
 def test_json_reports_a_failure(file, monkeypatch, script, status, code):
     said = say(monkeypatch, script, str(file), "rename", "--json", "-y")
+    spec = json.loads(said.ran.out)["spec"]
+    assert len(said.asked) == spec["turns"]
+    assert {"tokens", "steps", "acceptance_rate", "drafter"} <= spec.keys()
 
     report = json.loads(said.ran.out)
     assert (status, code, code) == (report["status"], report["exit"], said.ran.code)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from specchat.acceptance_counts import Acceptance
 from specchat.chat import answer_account
-from specchat.chat.answer_account import AnswerAccount
+from specchat.chat.answer_account import AnswerAccount, step_done
+from specchat.chat.events import NO_DRAFTER, StepDone
 from specchat.engine.decode import Step
 from specchat.engine.tree import DraftTree
 
@@ -24,10 +26,41 @@ def clock(monkeypatch) -> Clock:
     return clock
 
 
-def step(accepted: int = 0, drafted: int = 0) -> Step:
+def done(tree: DraftTree, path: list[int], tokens: list[int], kept: int | None = None) -> StepDone:
+    return step_done(Step(tree, path, tokens, 0.25, 0.75), kept or len(tokens), lambda _token: b"x")
+
+
+def step(accepted: int = 0, drafted: int = 0, kept: int | None = None) -> StepDone:
     tree = DraftTree(1)
     tree.add_chain(list(range(10, 10 + drafted)), source="suffix")
-    return Step(tree, list(range(accepted + 1)), [*list(range(10, 10 + accepted)), 99], 0.25, 0.75)
+    return done(tree, list(range(accepted + 1)), [*list(range(10, 10 + accepted)), 99], kept)
+
+
+def test_a_step_counts_for_the_drafter_of_its_first_draft_token():
+    drafted, plain = step(2, drafted=4), step()
+
+    assert (drafted.tokens, len(drafted.draft_tokens), drafted.drafter) == (3, 4, "suffix")
+    assert drafted.acceptance == Acceptance((1, 1, 1), (1, 1))
+    assert (plain.tokens, plain.drafter, plain.seconds) == (1, NO_DRAFTER, 1.0)
+
+
+def test_tokens_after_a_stop_string_do_not_count():
+    counts = step(3, drafted=4, kept=2)
+
+    assert (counts.tokens, counts.acceptance) == (2, Acceptance((1, 1), (1, 1)))
+
+
+def test_acceptance_asks_only_where_the_parent_was_accepted():
+    """A drafter that is always right has 100 %, however wide its trees are and wherever its drafts end."""
+    tree = DraftTree(1)
+    for token in (10, 20):
+        tree.add_chain([token, 11, 12], source="a")
+    deep = done(tree, [0, 1, 2, 3], [10, 11, 12, 99]).acceptance
+    wide_and_wrong = done(tree, [0, 4], [20, 99]).acceptance
+
+    assert deep.rate == 1.0
+    assert deep + wide_and_wrong == Acceptance((2, 2, 1), (2, 1, 1))
+    assert (deep + wide_and_wrong).rates == (1.0, 0.5, 1.0)
 
 
 def test_speed_and_first_token_count_from_the_request_and_every_wait_has_a_name(clock):

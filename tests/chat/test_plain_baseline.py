@@ -174,3 +174,22 @@ def test_passes_of_different_answers_are_not_compared():
     baseline.add_step(5, 3, 0.2)
 
     assert baseline.estimate() is None
+
+
+def test_the_estimate_of_a_long_answer_prices_each_number_of_rows_once():
+    priced = list[int]()
+
+    def counted_cost(rows: int) -> float:
+        priced.append(rows)
+        return relative_cost(rows)
+
+    baseline = PlainBaseline(counted_cost)
+    for rows in (1, 4, 8) * 100:
+        baseline.add_step(rows, 1, ONE_ROW_SECONDS * relative_cost(rows))
+    baseline.estimate()
+    priced.clear()
+
+    estimate = baseline.estimate()
+
+    assert estimate is not None and math.isclose(estimate.seconds, 300 * ONE_ROW_SECONDS)
+    assert sorted(priced) == [4, 8]

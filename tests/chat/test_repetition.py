@@ -9,9 +9,9 @@ from threading import Event as Flag
 import pytest
 
 from specchat.chat import repetition
-from specchat.chat.events import REPETITION, Event, Finished, TextDelta
+from specchat.chat.events import REPETITION, Event, Finished, StepDone, TextDelta
 from specchat.chat.repetition import EXPLANATION, MIN_RUN_TOKENS, Repetition, RepetitionDetector
-from specchat.chat.request import Attachment, Request
+from specchat.chat.request import AnswerFormat, Attachment, Request
 from specchat.chat.running_answer import RunningAnswer
 from specchat.chat.transcript import Question
 from specchat.errors import ProfileError
@@ -84,6 +84,31 @@ def test_a_run_is_known_before_it_is_a_repetition():
 
     assert states.index(True) == len(INTRO) + 2 * len(block) - 1
     assert states.count(True) == 21
+
+
+def test_the_second_block_of_a_run_is_undecided_until_it_ends_or_is_a_copy():
+    block, copied = list(range(40)), RepetitionDetector(3, is_copied=lambda _tokens: True)
+    answers = {
+        "a run that ends": (RepetitionDetector(3), 21),
+        "a run that may go on": (RepetitionDetector(0), 0),
+        "a copy": (copied, 40),  # it is compared with the texts of the user after three blocks
+    }
+    for name, (detector, most) in answers.items():
+        undecided = list[int]()
+        for token in INTRO + block * 2 + block[: 40 if detector is copied else 20] + INTRO:
+            detector.add(token)
+            undecided.append(detector.undecided_tokens)
+
+        assert (most, 0) == (max(undecided), undecided[-1]), name
+        assert detector.undecided_tokens == 0
+
+
+def test_a_loop_is_known_also_where_none_ends_an_answer():
+    detector = RepetitionDetector(0)
+
+    for token in list(range(40)) * 3:
+        assert detector.add(token) is None
+    assert detector.is_in_run
 
 
 def test_a_block_that_contains_smaller_loops_is_noticed_too():
@@ -173,6 +198,22 @@ def test_an_answer_ends_at_the_same_token_with_every_drafter(engine, variant):
         assert 0 < finished.totals.repeated_tokens == other_finished.totals.repeated_tokens
         assert finished.repeated_characters == other_finished.repeated_characters
         assert EXPLANATION == finished.explanation == other_finished.explanation
+
+
+@pytest.mark.usefixtures("eager")
+def test_no_more_than_two_blocks_of_a_loop_are_streamed_with_every_drafter(engine):
+    endless = AnswerFormat.parse("regex", "(ab c){40}")
+    for variant in ("plain", "suffix", "lookup"):
+        with engine.create_session(profile=engine.models.profile.override({"limits.repeats": 6})) as session:
+            events = list(session.ask(Request("why", variant=variant, answer_format=endless, max_tokens=100)))
+        streamed = "".join(event.text for event in events if isinstance(event, TextDelta))
+        written = b"".join(
+            token.token_bytes for event in events if isinstance(event, StepDone) for token in event.committed_tokens
+        )
+        assert isinstance(events[-1], Finished) and events[-1].finish_reason == REPETITION
+        cut = len(written) - len(events[-1].without_repeats(streamed))
+        assert written.startswith(streamed.encode())
+        assert 0 <= events[-1].repeated_characters < cut / 4, variant
 
 
 @pytest.mark.usefixtures("eager")

@@ -186,7 +186,7 @@ def test_without_a_chooser_the_first_drafter_is_used():
 def test_a_pin_always_wins(variant):
     by_request = route(Request("Write a poem on rain", variant=variant))
     by_profile = route("Write a poem on rain", speculation_variant=variant)
-    against_a_rule = by_rules(Request("x", variant=variant), RouteRule(kind="chat", variants=("lookup",)))
+    against_a_rule = by_rules(Request("x", variant=variant), RouteRule(kind="edit"))
 
     budget = 0 if variant == "plain" else 16
     assert Route("creative", variant, budget, "pinned", (variant,)) == by_request == by_profile
@@ -223,38 +223,6 @@ def test_a_variant_that_cannot_run_is_refused_with_its_needs(variant, said):
 def test_a_profile_that_pins_an_unavailable_variant_is_refused():
     with pytest.raises(ProfileError, match="variant 'dflash' needs a DFlash head"):
         route("x", speculation_variant="dflash")
-
-
-@each_row(
-    "variants, variant, order",
-    [
-        (("auto",), "auto", ("draft", "lookup", "plain")),
-        (("auto", "lookup"), "auto", ("lookup", "draft", "plain")),
-        (("auto", "eagle3", "plain"), "auto", ("plain", "draft", "lookup")),
-        (("lookup", "draft"), "lookup", ("lookup",)),
-        (("eagle3", "draft"), "draft", ("draft",)),
-        (("eagle3", "auto"), "auto", ("draft", "lookup", "plain")),
-    ],
-)
-def test_a_rule_orders_or_fixes_the_drafters(variants, variant, order):
-    chosen = by_rules("x", RouteRule(kind="chat", variants=variants))
-
-    assert (variant, order) == (chosen.variant, chosen.drafter_order)
-
-
-def test_the_reason_of_a_fixed_variant_names_the_profile():
-    assert "the profile sets lookup for chat" == by_rules("x", RouteRule(kind="chat", variants=("lookup",))).reason
-
-
-def test_a_rule_that_fixes_an_unavailable_drafter_is_refused():
-    with pytest.raises(ProfileError, match="variant 'mtp' needs a target whose checkpoint has MTP layers"):
-        by_rules("x", RouteRule(kind="chat", variants=("mtp", "dflash")))
-
-
-def test_a_rule_may_lower_the_budget_and_never_raise_it():
-    assert 4 == by_rules("x", RouteRule(kind="chat", budget=4)).budget
-    assert 16 == by_rules("x", RouteRule(kind="chat", budget=64)).budget
-    assert 0 == by_rules("x", RouteRule(kind="chat", variants=("plain",), budget=4)).budget
 
 
 def test_the_first_matching_rule_decides():

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from specchat.acceptance_counts import Acceptance
 from specchat.chat.answer_account import describe_drafters
-from specchat.chat.events import Routed, Totals
+from specchat.chat.events import TARGET, CommittedToken, Routed, StepDone, Totals
 from specchat.chat.turn_summary import explanation, speculation_to_json, summary_line
-from specchat.engine.stats import StepCounts
 from tests.each_row import each_row
 
 ROUTED = Routed("lookup", 16, "pinned", seed=1)
@@ -94,9 +93,11 @@ def test_the_line_is_short_and_says_what_happened_not_what_was_assumed():
 
 
 def test_the_report_has_the_measured_speed_of_every_drafter():
-    eagle3 = StepCounts(1, 1, Acceptance((1,)), (), "eagle3", 0.01, 0.01)
-    suffix = StepCounts(5, 5, Acceptance((1, 2), (1, 1)), ("suffix",) * 2, "suffix", 0.0, 0.05)
-    plain = StepCounts(1, 0, Acceptance(), (), "plain", 0.0, 0.0125)
+    target = CommittedToken(9, b"x", TARGET)
+    accepted = tuple(CommittedToken(token, b"x", "suffix") for token in (1, 2))
+    eagle3 = StepDone((1,), (0,), (target,), 0.01, 0.01, draft_sources=("eagle3",))
+    suffix = StepDone((1, 2, 3), (0, 1, 2), (*accepted, target), 0.0, 0.03, draft_sources=("suffix",) * 3)
+    plain = StepDone((), (), (target,), 0.0, 0.0125)
 
     assert describe_drafters([plain, eagle3, *[suffix] * 3, plain]) == (
         "no drafter 2 of 6 steps, 12.5 ms/token; eagle3 1 step, acceptance 0 % (0 of 1), 20.0 ms/token; "

@@ -52,7 +52,6 @@ def press_tab(monkeypatch, capfd, line: str, shell: str = "bash") -> list[str]:
         ("specchat chat --draft embedded/t", ["embedded/target"]),
         ("specchat models pull star", ["starter"]),
         ("specchat help en", ["engine"]), ("specchat help models pu", ["pull"]), ("specchat completion z", ["zsh"]),
-        ("specchat vram -P mi", ["mine"]),
     ],
 )  # fmt: skip
 def test_names_are_completed(monkeypatch, capfd, line, offered):

@@ -140,7 +140,7 @@ def test_a_draft_model_that_is_left_out_is_a_warning_as_in_every_plan(monkeypatc
     profile(own_folders, "mine", f'[models]\ntarget = "{speaking()}"\ndraft = "embedded"\n')
 
     code, found = looked(monkeypatch, "--quick", "-P", "mine")
-    plan = command(monkeypatch, "vram", "-P", "mine").out.decode()
+    plan = command(monkeypatch, "ask", "--dry-run", "-P", "mine").out.decode()
 
     assert 0 == code
     [(verdict, message)] = found["model: draft"]

@@ -383,6 +383,7 @@ def test_a_command_that_is_mistyped_is_guessed(capsys, word, meant):
         ["serve", "--port", "0"],
         ["editors", "install", "vim"],
         ["bench", "drafters", "prompts.jsonl"],
+        ["vram", "embedded"],
         ["doctor", "--gpu"],
     ],
 )

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from specchat.cli.options import PROFILE_OPTIONS, resolve_profile
+from specchat.cli.options import KEY_BY_FLAG, parameter_name, resolve_profile
 from specchat.errors import ModelError
 
-NO_OPTIONS = {option.parameter_name: None for option in PROFILE_OPTIONS} | {"profile": "chat", "exact": None}
+NO_OPTIONS = {parameter_name(flag): None for flag in KEY_BY_FLAG} | {"profile": "chat", "exact": None}
 
 
 @pytest.fixture(autouse=True)

@@ -31,6 +31,13 @@ def test_the_first_line_says_who_answers_and_the_last_one_what_came_of_it(monkey
 
 
 @pytest.mark.usefixtures("runtime")
+def test_a_loop_ends_with_a_reason_of_the_protocol(monkeypatch):
+    *_, finished, last = lines_of(command(monkeypatch, "-p", "agent\nrepeat read {}", "--json"))
+
+    assert ("repetition", "max_tokens") == (finished["finish_reason"], last["stop_reason"])
+
+
+@pytest.mark.usefixtures("runtime")
 def test_half_a_character_is_refused_and_nobody_waits_for_its_answer(monkeypatch):
     ran = command(monkeypatch, "-p", "caf\udce9", "--json")
 

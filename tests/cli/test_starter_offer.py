@@ -10,7 +10,7 @@ import pytest
 
 from specchat import paths
 from specchat.cli import session_options
-from specchat.cli.options import PROFILE_OPTIONS
+from specchat.cli.options import KEY_BY_FLAG, parameter_name
 from specchat.cli.starter_offer import offer_starter
 from specchat.errors import HostError
 from specchat.host.client import SessionRequest
@@ -18,7 +18,7 @@ from specchat.profile import load_profile
 from tests.front import Bytes, command
 from tests.hub.packages import build_wheel, offer_package
 
-NO_OPTIONS = {option.parameter_name: None for option in PROFILE_OPTIONS} | {"exact": None, "profile": "chat"}
+NO_OPTIONS = {parameter_name(flag): None for flag in KEY_BY_FLAG} | {"exact": None, "profile": "chat"}
 DESCRIBED = "starter: SmolLM2-135M-Instruct, "
 MISSING = "the small embedded model answers"
 

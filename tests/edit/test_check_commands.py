@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from threading import Event as Flag
+from threading import Timer
 
 import pytest
 
-from specchat.edit.check_commands import FailedCheckError, run_checks
-from specchat.errors import UsageError
+from specchat.edit.check_commands import FailedCheckError, run_checks, verify_command
+from specchat.errors import CancelledError, UsageError
+from tests.processes import is_gone
 
 
 @pytest.fixture
@@ -54,12 +57,46 @@ def test_a_failed_check_has_its_output_as_diagnostics_and_the_last_line_as_messa
     assert "first\nlast" == caught.value.diagnostics
 
 
-@pytest.mark.parametrize("command", ["no-such-program {}", "'unclosed", ""])
+def verify_and_run(command, file):
+    verify_command(command)
+    run_checks([command], file, {file: b""})
+
+
+def test_a_command_means_what_a_shell_makes_of_it(project):
+    file = project / "package" / "a.py"
+    passing = ["true && true", "cd package; grep -q 2 a.py", "LANG=C x=2; test $x = 2", "false || true", "! false"]
+    passing += ['test -f "{}" && test -f {} && test "$(cat {})" = "x = 2"', "echo {} | grep -q a.py"]
+    failing = ["false && true", "true; false", "grep -q 3 {} || exit 4"]
+
+    run_checks(passing, file, {file: b"x = 2\n"})
+    for command in failing:
+        with pytest.raises(FailedCheckError):
+            run_checks([command], file, {file: b"x = 2\n"})
+
+
+def test_a_name_is_one_word_of_the_command(project):
+    file = project / "package" / "it's; touch a $(b).py"
+    file.write_text("old\n")
+
+    run_checks(['grep -q new {} && grep -q new "{}"'], file, {file: b"new\n"})
+
+
+@pytest.mark.parametrize("command", ["no-such-program {}", "'unclosed", "a && && b", " "])
 def test_a_command_that_is_none_is_a_usage_error(project, command):
     file = project / "package" / "a.py"
 
-    with pytest.raises(UsageError):
-        run_checks([command], file, {file: b""})
+    with pytest.raises(UsageError, match=r"\A--check.*\Z"):
+        verify_and_run(command, file)
+
+
+def test_what_a_command_started_ends_with_it_when_the_user_stops(project):
+    file, cancelled = project / "package" / "a.py", Flag()
+    Timer(0.2, cancelled.set).start()
+
+    with pytest.raises(CancelledError):
+        run_checks([f"sh -c 'echo $$ > {project}/child; exec sleep 60'; true"], file, {file: b""}, cancelled)
+
+    assert is_gone(project / "child")
 
 
 def test_without_git_the_folder_of_the_file_is_the_project(tmp_path):

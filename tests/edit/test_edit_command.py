@@ -86,6 +86,10 @@ def test_every_failure_has_its_exit_code_and_shows_what_was_written_and_what_may
     assert (code in (3, 4, 9)) == ("; next: fewer lines (-l FIRST-LAST), another model" in reason)
 
 
+def test_the_help_names_the_profile_of_edits(edit):
+    assert b"[default: edit]" in edit("--help").out
+
+
 def test_regions_of_a_long_file_are_requested_one_by_one(edit, tmp_path):
     file, filler = tmp_path / "long.py", "".join(f"value_{number} = 'old_one'\n" for number in range(1500))
     file.write_text(f"def old_one():\n    pass\n\n\n{filler}\n\ndef new_two():\n    old_one()\n")

@@ -47,12 +47,67 @@ def test_a_commit_holds_the_edited_file_alone_with_the_instruction_as_message(re
     assert said.ran.err.rstrip().endswith(f"commit {git(repository, 'rev-parse', '--short', 'HEAD').strip()}")
 
 
-def test_earlier_uncommitted_changes_are_reported(repository, monkeypatch):
-    (repository / "a.py").write_text("x = 5\n")
+LINES = "".join(f"x{number} = {number}\n" for number in range(9))
 
-    said = say(monkeypatch, answers("x = 2\n"), str(repository / "a.py"), "set x", "-y", "--commit")
 
-    assert "had uncommitted changes" in said.ran.err
+@pytest.fixture
+def long(repository):
+    """A file of nine lines, in the last commit."""
+    (repository / "a.py").write_text(LINES)
+    git(repository, "commit", "-qam", "Lines")
+    return repository / "a.py"
+
+
+def test_other_changes_of_the_file_stay_uncommitted_and_staged_ones_staged(repository, long, monkeypatch):
+    staged, dirty = LINES.replace("x0 = 0", "x0 = 11"), LINES.replace("x0 = 0", "x0 = 12")
+    long.write_text(staged)
+    git(repository, "add", "a.py")
+    long.write_text(dirty)
+
+    said = say(monkeypatch, [], str(long), "set x8 to 88", "-y", "--commit")
+
+    assert 0 == said.ran.code, said.ran.err
+    assert LINES.replace("= 8", "= 88") == git(repository, "show", "HEAD:a.py")
+    assert staged.replace("= 8", "= 88") == git(repository, "show", ":a.py")
+    assert dirty.replace("= 8", "= 88") == long.read_text()
+
+
+def test_a_change_that_cannot_be_committed_alone_is_refused_before_it_is_written(repository, long, monkeypatch):
+    dirty = LINES.replace("x8 = 8", "x8 = 77")
+    (repository / "new.py").write_text(dirty)
+    (repository / "same.py").write_text(LINES)
+    git(repository, "add", "same.py")
+    git(repository, "commit", "-qm", "Same")
+    for name in ("same.py", "a.py"):
+        (repository / name).write_text(dirty)
+    head = git(repository, "rev-parse", "HEAD")
+    cases = [("a.py", 88, "at the lines of this edit"), ("new.py", 88, "is new to git")]
+    for name, value, why in [*cases, ("same.py", 8, "has this text already")]:
+        said = say(monkeypatch, [], str(repository / name), f"set x8 to {value}", "-y", "--commit")
+
+        assert (2, dirty) == (said.ran.code, (repository / name).read_text()), (name, said.ran.err)
+        assert why in said.ran.err
+    assert head == git(repository, "rev-parse", "HEAD")
+
+
+def test_in_an_unfinished_merge_nothing_is_asked(repository, long, monkeypatch):
+    (repository / ".git" / "MERGE_HEAD").write_text(git(repository, "rev-parse", "HEAD"))
+
+    said = say(monkeypatch, [], str(long), "set x8 to 88", "-y", "--commit")
+
+    assert (2, []) == (said.ran.code, said.asked)
+    assert "a merge or the like is not finished" in said.ran.err
+
+
+def test_line_ends_are_those_of_the_repository(repository, monkeypatch):
+    (repository / ".gitattributes").write_text("*.py text eol=crlf\n")
+    (repository / "a.py").write_bytes(b"x = 1\r\n")
+
+    said = say(monkeypatch, answers("x = 2\n"), str(repository / "a.py"), "set x to 2", "-y", "--commit")
+
+    assert 0 == said.ran.code, said.ran.err
+    assert "x = 2\n" == git(repository, "show", "HEAD:a.py")
+    assert " M" not in git(repository, "status", "--porcelain")
 
 
 def test_where_git_is_not_there_is_nothing_to_commit_to(tmp_path, monkeypatch):

@@ -74,6 +74,46 @@ def test_clear_words_are_an_operation():
     assert {instruction: (operation,) for instruction, operation in CLEAR} == found
 
 
+CODE = "def f(value, name, item): ...\n\nMAX_SIZE = 1\n__version__ = '0.1.0'\nline-length = 5\nconsole.log(1)\nf(2)\n"
+IN_A_TEXT = (  # words that are names, or mean one, because the text has them
+    ("rename value to amount", Rename("value", "amount")),
+    ("rename name to text", Rename("name", "text")),
+    ("rename the parameter name to label", Rename("name", "label", NameKind.PARAMETER)),
+    ("rename item to value", Rename("item", "value")),
+    ("rename it to value", None),
+    ("rename the file to value", None),
+    ("rename the local function f to g", Rename("f", "g", NameKind.FUNCTION)),
+    ("in f rename item to row", Rename("item", "row", scope="f")),
+    ("rename all uses of item to row", Rename("item", "row")),
+    ("the parameter item should be called row", Rename("item", "row", NameKind.PARAMETER)),
+    ("s/item/row/g", Rename("item", "row")),
+    (r"s/\bitem\b/row/", Rename("item", "row")),
+    ("item -> row", Rename("item", "row")),
+    ("left -> right", None),
+    ("s/left/right/", None),
+    ("MAX_SIZE=5", SetValue("MAX_SIZE", "5")),
+    ("make MAX_SIZE 5", SetValue("MAX_SIZE", "5")),
+    ("MAX_SIZE should be 5", SetValue("MAX_SIZE", "5")),
+    ("set the max size to 5", SetValue("MAX_SIZE", "5")),
+    ("set the line length to 88", SetValue("line-length", "88")),
+    ("set the tab width to 88", None),
+    ("set tool.x.line-length to 88", SetValue("line-length", "88", scope="tool.x")),
+    ("bump the version to 0.2.0", SetValue("__version__", "0.2.0")),
+    ("bump the package version from 0.1.0 to 1.0.0-rc1", SetValue("__version__", "1.0.0-rc1", old_value="0.1.0")),
+    ("remove the console.log calls", Remove(Removable.CALLS, called="console.log")),
+    ("remove console.log", Remove(Removable.CALLS, called="console.log")),
+    ("remove all calls to f in main", Remove(Removable.CALLS, "main", called="f")),
+    ("remove the call of f", Remove(Removable.CALLS, is_single=True, called="f")),
+    ("remove the debug calls", None),
+)
+
+
+def test_words_are_names_where_the_text_has_them():
+    found = {instruction: parse_instruction(instruction, "a.py", CODE) for instruction, _operation in IN_A_TEXT}
+
+    assert {instruction: (operation,) if operation else () for instruction, operation in IN_A_TEXT} == found
+
+
 @pytest.mark.parametrize(
     ("instruction", "operations"),
     [

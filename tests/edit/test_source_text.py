@@ -8,6 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specchat.app.project_files import ProjectFiles
+from specchat.chat.attachments import read_attachment
+from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.edit.source_text import make_source, read_source
 from specchat.errors import InputError, NoUsableEditError
 from tests.edit.scripted import new_text
@@ -64,6 +67,25 @@ def test_an_empty_file_gets_lines_that_end():
 def test_only_text_can_be_edited(raw):
     with pytest.raises(InputError):
         make_source(raw, "a")
+
+
+def test_a_question_reads_what_an_edit_reads(tmp_path):
+    texts = [b"a\rb\r", b"a\r\nb\n", b"a\n\rb", b"\xe9\n", b"\xef\xbb\xbfa\n", b"\xff\xfea\0\n\0"]
+    texts += ["# coding: cp1252\n€\n".encode("cp1252")]
+    for raw in texts:
+        (tmp_path / "a.py").write_bytes(raw)
+
+        assert read_source(tmp_path / "a.py").text == read_attachment(tmp_path / "a.py").text, raw
+
+
+def test_a_notebook_is_refused_in_words(tmp_path):
+    notebook = tmp_path / "a.ipynb"
+    notebook.write_text('{"cells": [], "nbformat": 4}')
+
+    with pytest.raises(InputError, match=r"a\.ipynb: a notebook; edit a cell in its editor"):
+        read_source(notebook)
+    with pytest.raises(InputError, match="a notebook"):
+        ProjectFiles(WorkspaceRoots(tmp_path)).read_to_change(notebook)
 
 
 def test_only_files_can_be_edited(tmp_path):

@@ -76,3 +76,14 @@ def test_what_cannot_work_in_python_is_seen_without_running_it():
         if bool(said) != bool(expected) or expected not in said:
             wrong.append(f"{new!r}: {said!r} instead of {expected!r}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_a_lost_name_or_a_strayed_await_of_javascript_ends_the_edit():
+    old = "function load() {}\nasync function run() { await load(); }\n"
+    source = make_source(old.encode(), "a.js")
+
+    with pytest.raises(BrokenEditError, match="line 2 of the new text cannot work: nothing defines `load`"):
+        check_uses(source, old.replace("function load", "function read"))
+    with pytest.raises(BrokenEditError, match="`await` stands in a function that is not async"):
+        check_uses(source, old.replace("async ", ""))
+    check_uses(source, old.replace("function load", "function read"), ignored="load")

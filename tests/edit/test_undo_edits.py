@@ -30,7 +30,8 @@ def files(tmp_path):
 
 
 @pytest.fixture
-def undo(monkeypatch):
+def undo(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     return partial(command, monkeypatch, "undo")
 
 
@@ -57,6 +58,21 @@ def test_the_last_edit_is_undone_and_then_the_one_before(kept, files):
         assert expected == files[0].read_bytes()
     with pytest.raises(UsageError, match="no edit is left"):
         find_edit(kept, "")
+
+
+def test_the_last_edit_is_that_of_the_project(kept, tmp_path):
+    ours, theirs = tmp_path / "ours" / "a.py", tmp_path / "theirs" / "b.py"
+    for file in (ours, theirs):
+        file.parent.mkdir()
+        file.write_bytes(b"x = 1\n")
+    edits = [write(kept, ours), write(kept, ours, theirs, new=b"x = 3\n"), write(kept, theirs, new=b"x = 4\n")]
+
+    assert edits[0].number == find_edit(kept, "", ours.parent).number
+    assert edits[2].number == find_edit(kept, "").number
+    assert edits[1].number == find_edit(kept, str(ours), theirs.parent).number
+    undo_edit(kept, find_edit(kept, "3"), is_forced=False)
+    with pytest.raises(UsageError, match=rf"no edit in .*; edit 2 changed {ours}; its number or --all"):
+        find_edit(kept, "", theirs.parent)
 
 
 def test_an_undo_is_undone_by_its_number(kept, files):
@@ -263,7 +279,16 @@ def test_the_command_shows_the_diff_of_a_removed_and_of_a_created_file(made, und
     assert b"--- a/%s\n+++ /dev/null\n@@ -1,2 +0,0 @@\n-x = 1\r\n-y = 2\n" % name in gone
     assert b"--- /dev/null\n+++ b/%s\n@@ -0,0 +1,2 @@\n+x = 1\r\n+y = 2\n" % name in come
     assert (0, False) == (removed.code, made.exists())
-    assert f"took back edit 1 of {made} · specchat undo 2 applies it again\n" == removed.err
+    assert f"took back edit 1 of {made.name} · specchat undo 2 applies it again\n" == removed.err
+
+
+def test_the_command_undoes_no_edit_of_another_project_unless_asked(made, monkeypatch, undo, tmp_path):
+    create(user_undo_store(), made)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+
+    assert (2, 2, True) == (undo().code, undo("1", "--all").code, made.exists())
+    assert (0, False) == (undo("--all").code, made.exists())
 
 
 def test_the_command_refuses_to_remove_what_changed_in_one_line(made, undo):

@@ -20,7 +20,7 @@ def rediscover() -> None:
     """Clear the cached results of the discovery."""
     for remembered in (
         discovery.installed_plugins,
-        discovery._resolve_conflicts,
+        discovery._kept_extensions,
         discovery._warn_about_plugins,
         discovery._warn_about_conflicts,
     ):

@@ -19,7 +19,7 @@ def test_only_renamings_are_done_jointly():
 
 
 def test_a_refusal_is_one_for_all_files():
-    with pytest.raises(RefusedError, match="may be that of line 1"):
+    with pytest.raises(RefusedError, match=r"of line 1 of a\.py or the function of line 1 of b\.py"):
         rename({"a.py": "def old(): ...\n", "b.py": "def old(): ...\n"})
 
 

@@ -35,7 +35,7 @@ def test_the_tree_renames_without_the_model_and_every_other_byte_stays(file, mon
 def test_it_is_undone_as_other_edits_are(file, monkeypatch):
     say(monkeypatch, [], str(file), "rename count to total", "-y")
 
-    assert 0 == command(monkeypatch, "undo").code
+    assert 0 == command(monkeypatch, "undo", str(file)).code
     assert CODE == file.read_bytes()
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from specchat.errors import UsageError
-from specchat.text.llguidance_grammar import TokenGrammar, json_schema_grammar, regex_grammar
+from specchat.text.llguidance_grammar import REGEX, SCHEMA, TokenGrammar, compile_grammar
 from specchat.text.tokenizer import Tokenizer
 from specchat.weights.load_options import EMBEDDED
 from tests.each_row import each_row
@@ -32,11 +32,11 @@ def tokenizer() -> Tokenizer:
 
 
 def of_schema(schema: object, tokenizer: Tokenizer) -> TokenGrammar:
-    return json_schema_grammar(json.dumps(schema), FOLDER, tokenizer.vocab_size, tokenizer.stop_token_ids)
+    return compile_grammar(SCHEMA, json.dumps(schema), tokenizer, tokenizer.vocab_size)
 
 
 def of_pattern(pattern: str, tokenizer: Tokenizer) -> TokenGrammar:
-    return regex_grammar(pattern, FOLDER, tokenizer.vocab_size, tokenizer.stop_token_ids)
+    return compile_grammar(REGEX, pattern, tokenizer, tokenizer.vocab_size)
 
 
 def wander(grammar: TokenGrammar, tokenizer: Tokenizer, seed: int) -> str:

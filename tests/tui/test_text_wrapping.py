@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -66,14 +67,21 @@ def test_no_row_is_wider_than_the_screen(pieces, width):
     assert all(cell_len(row.plain.rstrip()) <= width for row in grown(pieces, width).rows)
 
 
-def test_code_is_painted_line_by_line_when_it_is_whole():
-    painted = []
+@pytest.fixture
+def painted(monkeypatch) -> list[tuple[str, str]]:
+    """The languages and the lines of code that were painted."""
+    lines = list[tuple[str, str]]()
 
     def paint(code: str, language: str) -> Content:
-        painted.append((language, code))
+        lines.append((language, code))
         return Content(code)
 
-    flow = WrappedText(highlight=paint)
+    monkeypatch.setattr("specchat.tui.streaming_answer.highlight_code", paint)
+    return lines
+
+
+def test_code_is_painted_line_by_line_when_it_is_whole(painted):
+    flow = WrappedText()
     for letter in "so:\n```python\nx = 1\ny = ":
         flow.append(letter)
 
@@ -82,12 +90,11 @@ def test_code_is_painted_line_by_line_when_it_is_whole():
     assert [("python", "x = 1"), ("python", "y = 2")] == painted
 
 
-def test_a_fence_inside_a_longer_fence_is_code():
-    painted = list[str]()
-    flow = WrappedText(highlight=lambda code, _language: painted.append(code) or Content(code))
+def test_a_fence_inside_a_longer_fence_is_code(painted):
+    flow = WrappedText()
     flow.append("````\n```\nx\n````\ny\n")
 
-    assert ["```", "x"] == painted
+    assert [("", "```"), ("", "x")] == painted
 
 
 @each_row("sent", ["\x1b[31mred", "\x1b]52;c;aGk=\x07", "a\rb", "\x9b1m", "\u202egnp"])

@@ -1,5 +1,5 @@
-"""A plugin that adds `specchat bench`: what drafting, other engines and a GPU bring, measured here and now; and
-`specchat verify`, which checks that drafting changes no text here.
+"""A plugin that adds `specchat bench`: what drafting, other engines and a GPU bring, measured here and now;
+`specchat verify`, which checks that drafting changes no text here; `specchat vram`, which plans the memory of a model.
 
 Ratios of what ran side by side in one run, never absolute times of one run and another.
 
@@ -15,6 +15,7 @@ gguf_peers, gguf_peers_table           `--gguf`: one file in both; the table
 verify_command                         `specchat verify`: its options, and its report as text
 lossless_check                         equal text, equal distributions
 inspect_command                        `bench inspect`: what a head or a draft is, and whether it fits a target
+vram_command, memory_notes             `specchat vram`: its tables; what is special about the memory of a model
 pairing                                its warnings about a draft model: tokens, training, sizes
 builtin_prompts, tokenized_prompts     what is asked
 loaded_engine                          the engine of a command, in its process
@@ -32,6 +33,9 @@ from specchat.plugins.hooks import Extension, hookimpl
 def register_commands() -> list[Extension]:
     return [
         Extension("bench", "Measure the drafters, other engines, or a GPU.", "specchat_bench.command:bench"),
+        Extension(
+            "vram", "Show the memory that a model takes, and whether it fits.", "specchat_bench.vram_command:vram"
+        ),
         Extension(
             "verify", "Check that drafting does not change the text here.", "specchat_bench.verify_command:verify"
         ),

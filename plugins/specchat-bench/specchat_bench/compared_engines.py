@@ -191,8 +191,9 @@ class PeerBench:
     def _auto(self, prompt: list[int], max_tokens: int) -> TimedRun:
         """A conversation of its own, from the request to the last token, so templates and tokenizing count."""
         request = self.requests[self.prompts.index(prompt)]
+        profile = self.engine.models.profile.override({"limits.repeats": 0})  # the others end no loop either
         started_at = perf_counter()
-        with closing(self.engine.create_session()) as session:
+        with closing(self.engine.create_session(profile=profile)) as session:
             answer = time_answer(session.ask(replace(request, temperature=0.0, max_tokens=max_tokens)))
         tokens = [token.token_id for step in answer.steps for token in step.committed_tokens]
         return TimedRun(tokens, answer.totals.steps, perf_counter() - started_at)

@@ -31,7 +31,10 @@ class TimedAnswer:
 
 
 def time_answer(events: Iterable[Event], clock: Callable[[], float] = perf_counter) -> TimedAnswer:
-    """Consume the events of an answer. SpecchatError with the message of the engine when it fails."""
+    """Consume the events of an answer; repeats at its end are no part of it.
+
+    SpecchatError with the message of the engine when it fails.
+    """
     started_at = last_output_at = clock()
     texts, steps, times, calls = list[str](), list[StepDone](), list[float](), StreamedCalls()
     for event in events:
@@ -50,7 +53,7 @@ def time_answer(events: Iterable[Event], clock: Callable[[], float] = perf_count
                 raise SpecchatError(message)
             case Finished(totals=totals):
                 return TimedAnswer(
-                    "".join(texts), tuple(steps), totals,
+                    event.without_repeats("".join(texts)), tuple(event.kept_steps(steps)), totals,
                     ttft_seconds=(times[0] if times else arrived_at) - started_at,
                     text_intervals=tuple(later - earlier for earlier, later in pairwise(times)),
                     request_seconds=arrived_at - started_at,

@@ -34,6 +34,7 @@ from specchat_bench.measure import (
 from specchat_bench.sample_store import SampleStore
 from tests.each_row import each_row
 from tests.plugins.test_auto import DRAFTING, REQUEST, TINY, Listening
+from tests.test_one_number import RATE, STEPS, of_steps
 from tests.tiny import speaking
 
 GRID = Grid(("draft", "lookup"), budgets=(2, 4), max_tokens=12)
@@ -141,6 +142,14 @@ def test_numbers_follow_from_the_answers():
         draft.median_ttft_seconds,
         draft.median_request_seconds,
     )
+
+
+def test_the_acceptance_is_that_of_every_other_place():
+    answer = TimedAnswer("", STEPS, of_steps(), 0.3, (), 1.0, 1.0)
+    samples = run_combinations(lambda _request, _cell: answer, GRID, {"chat": [Request("why")]}, 1, SampleStore())
+    drafted = next(row for row in group_samples(samples, GRID) if row.combination.drafter != PLAIN)
+
+    assert (drafted.acceptance_rate, drafted.node_share) == (RATE, 4 / 18)
 
 
 def test_recommendations_name_the_fastest_drafter():

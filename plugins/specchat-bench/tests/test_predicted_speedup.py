@@ -4,7 +4,18 @@ from itertools import product
 
 import pytest
 
-from specchat.chat.events import NO_OUTPUT_YET, Failed, Finished, PrefillProgress, StepDone, TextDelta, Totals
+from specchat.chat.events import (
+    NO_OUTPUT_YET,
+    REPETITION,
+    TARGET,
+    CommittedToken,
+    Failed,
+    Finished,
+    PrefillProgress,
+    StepDone,
+    TextDelta,
+    Totals,
+)
 from specchat.errors import SpecchatError
 from specchat_bench.latency import quantile, time_answer
 from specchat_bench.predicted_speedup import (
@@ -75,6 +86,15 @@ def test_the_output_of_an_answer_ends_with_its_last_text_or_step():
     answer = time_answer(events, lambda: next(clock))
 
     assert (0.75, 2.0) == (answer.output_seconds, answer.request_seconds)
+
+
+def test_repeats_at_the_end_are_no_part_of_an_answer():
+    step = StepDone((1,), (0,), (CommittedToken(1, b"a", "suffix"), CommittedToken(2, b"b", TARGET)), 0.0, 0.1)
+    end = Finished(REPETITION, Totals(completion_tokens=3, steps=2, repeated_tokens=3), repeated_characters=2)
+
+    answer = time_answer([TextDelta("abab"), step, step, TextDelta("a"), step, end])
+
+    assert ("aba", [2, 1]) == (answer.text, [each.tokens for each in answer.steps])
 
 
 @each_row("events", [[Failed("no room")], [TextDelta("x")]])

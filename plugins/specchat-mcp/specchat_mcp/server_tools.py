@@ -29,7 +29,6 @@ MAX_NAME = 64  # what every API of tools accepts, and every template
 NAME_HASH_BYTES = 3
 MAX_DESCRIPTION_CHARACTERS = 2000
 MAX_SCHEMA_CHARACTERS = 20_000
-MAX_SHOWN_ARGUMENTS = 300
 UNUSABLE_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -48,7 +47,7 @@ class McpTool:
         return self.tool.name in allow_rules(self.connection.settings)
 
     def describe(self, arguments: Mapping[str, Any]) -> str:
-        shown = shown_line(json.dumps(arguments, ensure_ascii=False), MAX_SHOWN_ARGUMENTS)
+        shown = shown_text(json.dumps(arguments, ensure_ascii=False))  # whole: the user consents to all of it
         return f"MCP server {self.connection.name}: {shown_line(self.server_tool_name, MAX_NAME)} {shown}"
 
     def run(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> ToolOutcome:

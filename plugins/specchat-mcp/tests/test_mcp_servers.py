@@ -52,11 +52,11 @@ def test_only_an_allowed_tool_passes_the_consent_where_no_person_can_be_asked(de
 
 
 def test_a_call_is_described_in_one_line(demo):
-    described = tools_of(demo)["demo__add"].describe({"a": "1\n\x1b[2J", "b": "x" * 1000})
+    described = tools_of(demo)["demo__add"].describe({"a": "1\n\x1b[2J", "b": "x" * 1000 + "  ; rm -r ."})
 
     assert described.startswith('MCP server demo: add {"a": "1')
     assert described.isprintable()
-    assert len(described) < 400
+    assert described.endswith('x  ; rm -r ."}')  # whole, as it is what the user consents to
 
 
 def test_a_hostile_description_is_printable_and_changes_nothing(demo):

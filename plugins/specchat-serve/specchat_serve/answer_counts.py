@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from specchat.acceptance_counts import Acceptance
-from specchat.chat.events import TARGET, Event, Failed, Finished, StepDone, Totals
+from specchat.chat.events import NO_DRAFTER, TARGET, Event, Failed, Finished, StepDone, Totals
 from specchat.host.answer_sums import ALL_ANSWERS, AnswerTotals
-
-NO_DRAFTER = "plain"  # of steps without draft tokens
 
 
 @dataclass

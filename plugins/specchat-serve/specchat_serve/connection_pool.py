@@ -15,7 +15,7 @@ from threading import Event as Flag
 from threading import Thread
 
 from specchat.app.complete import Completer
-from specchat.chat.events import Event, Failed, LoadingProgress
+from specchat.chat.events import Event, Failed, Finished, LoadingProgress, StepDone
 from specchat.chat.fim_request import FimRequest
 from specchat.errors import HostError, SpecchatError
 from specchat.host.client import Conversation, SessionRequest
@@ -71,6 +71,7 @@ class AnswerStream:
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     events: asyncio.Queue[Event | None] = field(default_factory=asyncio.Queue["Event | None"])  # None: the end
     cancelled: Flag = field(default_factory=Flag)
+    steps: list[StepDone] = field(default_factory=list[StepDone])
 
     def emit(self, event: Event) -> None:
         """Add an event. Thread-safe."""
@@ -184,5 +185,12 @@ class ConnectionPool:
             connection.close()
 
     def _emit(self, stream: AnswerStream, event: Event) -> None:
-        self._count_event(event)
+        """Pass an event on. The steps of an answer count at its end, when it is known which of them are repeats."""
+        if isinstance(event, StepDone):
+            stream.steps.append(event)
+        else:
+            steps = event.kept_steps(stream.steps) if isinstance(event, Finished) else stream.steps
+            for step in steps if isinstance(event, Finished | Failed) else ():
+                self._count_event(step)
+            self._count_event(event)
         stream.emit(event)

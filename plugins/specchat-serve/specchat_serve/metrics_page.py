@@ -101,7 +101,7 @@ def _token_counters(counts: AnswerCounts) -> Iterator[Metric]:
         "vllm:prompt_tokens", "Tokens of prompts, cached ones included.", counts.finished.totals.prompt_tokens
     )
     yield counter("vllm:generation_tokens", "Tokens of answers.", counts.finished.totals.completion_tokens)
-    help = "Tokens of loops, cut off from answers; the counters of draft tokens and of steps have them."
+    help = "Tokens of loops, cut off from answers; no other counter has them."
     yield counter("specchat:repeated_tokens", help, counts.finished.totals.repeated_tokens)
 
 

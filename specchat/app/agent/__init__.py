@@ -5,9 +5,9 @@
     project_agent.py  what a chat asks in the place of its model
     instructions.py   what the model reads first: a few sentences and AGENTS.md
     call_consent.py   whether a call may run: rules, and the question to the user
+    command_rules.py  which command lines a rule of `run` is about
     read_tools.py     read, list and search; python_search.py is the program that searches
-    change_tools.py   edit, for which it asks the model for the new text, and write
-    run_command.py    run, and how a command runs with its limits
+    change_tools.py   edit, for which it asks the model for the new text, write, and run
     tool_schemas.py   the check of arguments that a model wrote
 
 Further tools come from plugins (`app/tool_sources.py`), are offered beside these, and ask by the same rules.

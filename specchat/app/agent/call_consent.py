@@ -2,25 +2,22 @@
 
 Reading inside the project needs no consent. Everything else runs only if the user says so: now, for this session, by an
 option, or by a rule of the profile or of a trusted project file. A rule is `TOOL`, or `TOOL:PATTERN` where the pattern
-is about the command of `run` or the path of a file. Rules that deny come first. In plan mode only reading is allowed.
+is about the command of `run` (`command_rules.py`) or the path of a file. Rules that deny come first; where it is not
+certain whether one does, the user is asked. In plan mode only reading is allowed.
 What a file, a tool or the model says is never looked at here.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
+from specchat.app.agent import command_rules
 from specchat.app.agent.agent_tool import AgentTool, Effect, ScopedTool
 from specchat.app.consent import Answer, PlannedChange
 from specchat.chat.tools import ToolCall
-
-# With one of these a command is more than one program with arguments, so "pytest*" must not cover "pytest; rm -r .".
-SHELL_CHARACTERS = re.compile(r"[;&|<>`$(){}\n\r%^\\]")
-WILDCARDS = re.compile(r"[*?\[]")
 
 
 @dataclass(frozen=True)
@@ -54,20 +51,25 @@ class Rule:
         tool, _, pattern = text.strip().partition(":")
         return cls(tool.strip(), pattern.strip())
 
-    def matches(self, tool: AgentTool, arguments: Mapping[str, Any]) -> bool:
-        """Whether the rule is about this call. For an EXTERNAL tool the whole text is the pattern of its name."""
+    def denies(self, tool: AgentTool, arguments: Mapping[str, Any]) -> bool | None:
+        """Whether it is about this call; None where that is not certain."""
+        return self._is_about(tool, arguments, command_rules.is_denied)
+
+    def allows(self, tool: AgentTool, arguments: Mapping[str, Any]) -> bool:
+        """Whether it is about this call, and a pattern of commands does not cover more than it seems to."""
+        return bool(self._is_about(tool, arguments, command_rules.is_allowed))
+
+    def _is_about(
+        self, tool: AgentTool, arguments: Mapping[str, Any], matches_line: Callable[[str, str], bool | None]
+    ) -> bool | None:
+        """By name and pattern. For an EXTERNAL tool the whole text is the pattern of its name."""
         if tool.effect is Effect.EXTERNAL:
             text = f"{self.tool}:{self.pattern}" if self.pattern else self.tool
             return fnmatchcase(tool.tool.name, text)
-        if self.tool != tool.tool.name:
-            return False
-        return not self.pattern or fnmatchcase(subject_of(tool, arguments), self.pattern)
-
-    def allows(self, tool: AgentTool, arguments: Mapping[str, Any]) -> bool:
-        """Whether it matches, and a pattern of commands does not cover more than it seems to."""
-        is_pattern = tool.effect is Effect.EXECUTE and WILDCARDS.search(self.pattern)
-        is_compound = bool(is_pattern) and bool(SHELL_CHARACTERS.search(subject_of(tool, arguments)))
-        return self.matches(tool, arguments) and not is_compound
+        if self.tool != tool.tool.name or not self.pattern:
+            return self.tool == tool.tool.name
+        matches = matches_line if tool.effect is Effect.EXECUTE else fnmatchcase
+        return matches(subject_of(tool, arguments), self.pattern)
 
 
 @dataclass(frozen=True)
@@ -102,14 +104,15 @@ class Consent:
     def refusal(self, tool: AgentTool, arguments: Mapping[str, Any]) -> Refused | None:
         """Why this call cannot run whatever the user says now; None when it may be asked about or needs no consent."""
         name = tool.tool.name
-        if any(rule.matches(tool, arguments) for rule in self.rules.deny):
+        if any(rule.denies(tool, arguments) for rule in self.rules.deny):
             return Refused(f"{name}: a rule of the user denies this call")
         if tool.effect is Effect.READ:
             return None
         if self.rules.is_read_only:
             return Refused(f"{name}: not in plan mode, which only reads; describe what you would do")
         if not self.ask and not self._is_allowed(tool, arguments):
-            return Refused(f"{name}: needs the consent of the user, who cannot be asked here; --allow {name} gives it")
+            gives = f"--allow {name} gives it, unless a rule may deny the call"
+            return Refused(f"{name}: needs the consent of the user, who cannot be asked here; {gives}")
         return None
 
     def decide(
@@ -138,7 +141,10 @@ class Consent:
                 return Refused(f"{tool.tool.name}: the user declined this call and stopped the work", ends=True)
 
     def _is_allowed(self, tool: AgentTool, arguments: Mapping[str, Any]) -> bool:
-        return _scope(tool, arguments) in self._always or any(rule.allows(tool, arguments) for rule in self.rules.allow)
+        if _scope(tool, arguments) in self._always:
+            return True
+        may_be_denied = any(rule.denies(tool, arguments) is None for rule in self.rules.deny)
+        return not may_be_denied and any(rule.allows(tool, arguments) for rule in self.rules.allow)
 
 
 def subject_of(tool: AgentTool, arguments: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Tools that change files: `edit` rewrites a file or some of its lines, `write` sets the whole text.
+"""Tools that act: `edit` rewrites a file or some of its lines, `write` sets the whole text, `run` runs a command.
 
 An edit is a rewrite by the model at the speed of copying (`app/edit_task.py`), or new lines in the place of old ones.
 So there is no old text that must be repeated exactly. New lines may have gaps for what stays (`edit/sketch.py`). Every
@@ -25,6 +25,7 @@ from specchat.app.edit_progress import ProgressLine
 from specchat.app.edited_files import HeldText
 from specchat.app.file_edits import open_edit_session
 from specchat.app.project_files import ProjectFiles, subject_path
+from specchat.bounded_command import SHELL, CommandRun, run_bounded
 from specchat.chat.tools import Tool
 from specchat.edit.atomic_write import check_writable
 from specchat.edit.edit_plan import Region, replace_region
@@ -36,6 +37,7 @@ from specchat.errors import InputError, NoChangeError, SpecchatError, UsageError
 
 # The new text of a source by an instruction, and what a person should see before it is written
 Rewrite = Callable[[Source, str, Region | None, threading.Event], tuple[str, str]]
+ENVIRONMENT = {"SPECCHAT_AGENT": "1"}  # of a command, so that a program can know that no person waits for it
 NO_CHANGE = "the file has this text already; nothing to change"
 
 
@@ -195,6 +197,37 @@ def _with_lines(source: Source, region: Region, new: str) -> str:
         return source.with_original_ending(replace_region(source.text, region, new))
     lines = split_lines(source.text)
     return "".join([*lines[: region.first - 1], *lines[region.last :]])
+
+
+@dataclass(frozen=True)
+class RunTool:
+    """A line for the shell. What it starts ends with it."""
+
+    files: ProjectFiles
+    max_characters: int
+    limit_seconds: float
+    effect: Effect = Effect.EXECUTE
+    tool: Tool = Tool(
+        "run",
+        "Run a shell command in the project folder and return its output. It gets no input and has a time limit.",
+        schema_text({"command": {"type": "string", "minLength": 1}}, "command"),
+    )
+
+    def describe(self, arguments: Mapping[str, Any]) -> str:
+        return f"run {arguments['command']}"
+
+    def subject(self, arguments: Mapping[str, Any]) -> str:
+        return arguments["command"]
+
+    def run(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> ToolOutcome:
+        words, max_bytes = (*SHELL, arguments["command"]), self.max_characters // 2
+        command = CommandRun(words, self.files.root, self.limit_seconds, max_bytes, ENVIRONMENT)
+        try:
+            ran = run_bounded(command, cancelled)
+        except InputError as error:
+            return ToolOutcome(str(error), is_error=True)
+        output = f"{ran.output.rstrip(chr(10))}\n" if ran.output.strip() else ""
+        return ToolOutcome(f"{output}[{ran.ending}]", is_error=ran.exit_code != 0)
 
 
 def session_rewrite(chat: ChatState, show: Callable[[str], None]) -> Rewrite:

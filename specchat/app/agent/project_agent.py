@@ -83,9 +83,8 @@ class ProjectAgent:
         return loop
 
     def _own_tools(self, files: ProjectFiles, characters: int, command_seconds: float) -> list[AgentTool]:
-        from specchat.app.agent.change_tools import EditTool, WriteTool, session_rewrite
+        from specchat.app.agent.change_tools import EditTool, RunTool, WriteTool, session_rewrite
         from specchat.app.agent.read_tools import ListTool, ReadTool, SearchTool
-        from specchat.app.agent.run_command import RunTool
 
         return [
             ReadTool(files, characters), ListTool(files, characters), SearchTool(files, characters),

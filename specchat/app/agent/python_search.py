@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from specchat.app.agent.run_command import CommandRun
 from specchat.context.file_listing import list_folder
 from specchat.python_child import python_command
 
@@ -22,9 +21,9 @@ LONG_LINE = re.compile(r"^(.{5000}).+", re.MULTILINE)  # the rest is data, and c
 MATCH_CODE, NO_MATCH_CODE, ERROR_CODE = 0, 3, 4  # 1 and 2 are those of Python
 
 
-def command(pattern: str, glob: str, place: str, folder: Path, ignores_case: bool) -> CommandRun:
+def command(pattern: str, glob: str, place: str, ignores_case: bool) -> tuple[str, ...]:
     search = json.dumps({"pattern": pattern, "glob": glob, "place": place, "ignores_case": ignores_case})
-    return CommandRun(python_command("specchat.app.agent.python_search", search), folder)
+    return python_command("specchat.app.agent.python_search", search)
 
 
 def matches(pattern: re.Pattern[str], glob: str, place: Path) -> Iterator[str]:

@@ -9,9 +9,9 @@ from typing import Any
 
 from specchat.app.agent import python_search
 from specchat.app.agent.agent_tool import Effect, ToolOutcome
-from specchat.app.agent.run_command import HeadAndTail, run_bounded
 from specchat.app.agent.tool_schemas import schema_text
 from specchat.app.project_files import ProjectFiles, subject_path
+from specchat.bounded_command import CommandRun, run_bounded
 from specchat.chat.tools import Tool
 from specchat.context.file_listing import list_folder
 from specchat.edit.hunks import split_lines
@@ -164,11 +164,11 @@ class SearchTool:
 
     def _search(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> str:
         place = self.files.name_of(self.files.path_of(arguments.get("folder") or ".")) or "."
-        options = arguments.get("files", ""), place, self.files.root, bool(arguments.get("ignore_case"))
-        command = python_search.command(arguments["pattern"], *options)
-        ran = run_bounded(command, cancelled, SEARCH_SECONDS, HeadAndTail(self.max_characters // 2))
+        options = arguments.get("files", ""), place, bool(arguments.get("ignore_case"))
+        words, folder = python_search.command(arguments["pattern"], *options), self.files.root
+        ran = run_bounded(CommandRun(words, folder, SEARCH_SECONDS, self.max_characters // 2), cancelled)
         if ran.exit_code not in (None, python_search.MATCH_CODE, python_search.NO_MATCH_CODE):
             raise InputError(f"search: {ran.output.strip() or 'failed'}")
-        note = f"\n[{ran.ending}]" if ran.is_cut_short else ""
+        note = f"\n[{ran.ending}]" if ran.exit_code is None else ""
         lines = (line.removeprefix("./") for line in ran.output.rstrip("\n").split("\n"))
         return ("\n".join(lines) or "[no match]") + note

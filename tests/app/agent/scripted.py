@@ -11,9 +11,8 @@ from typing import Any
 from specchat.app.agent.agent_loop import AgentEvent, AgentLoop, CallFinished, LoopEnded, LoopLimits
 from specchat.app.agent.agent_tool import AgentTool
 from specchat.app.agent.call_consent import Consent, ConsentQuestion, Rules
-from specchat.app.agent.change_tools import EditTool, WriteTool
+from specchat.app.agent.change_tools import EditTool, RunTool, WriteTool
 from specchat.app.agent.read_tools import ListTool, ReadTool, SearchTool
-from specchat.app.agent.run_command import RunTool
 from specchat.app.consent import Answer
 from specchat.app.project_files import ProjectFiles
 from specchat.chat.events import Event, Finished, TextDelta, ToolCallDelta, Totals

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 from threading import Event as Flag
 from threading import Timer
 
@@ -13,6 +12,7 @@ import pytest
 from specchat.app.agent.agent_tool import ToolOutcome
 from specchat.edit.undo_store import find_edit, undo_edit, user_undo_store
 from tests.app.agent.scripted import REPOSITORY, agent_tools
+from tests.processes import is_gone
 
 
 def use(project_files, name, limit_seconds=20.0, cancelled=None, **arguments) -> ToolOutcome:
@@ -233,18 +233,6 @@ def test_a_change_is_not_written_over_another_one(files, project):
     assert "changed meanwhile\n" == (project / "README.md").read_text()
 
 
-def is_gone(pid_file) -> bool:
-    """Whether the process that wrote its id there has ended, or ends within a second."""
-    for _ in range(100):
-        try:
-            if Path(f"/proc/{pid_file.read_text().strip()}/stat").read_text().split()[2] == "Z":
-                return True
-        except FileNotFoundError:
-            return True
-        time.sleep(0.01)
-    return False
-
-
 def test_run_works_in_the_project_and_gives_output_and_exit_code(files):
     outcome = use(files, "run", command="python -m shop.check; echo bad >&2; exit 3")
 
@@ -278,6 +266,13 @@ def test_what_a_command_leaves_running_is_ended(files, project):
     use(files, "run", command="sh -c 'echo $$ > child; exec sleep 60' & until [ -s child ]; do :; done")
 
     assert is_gone(project / "child")
+
+
+def test_a_child_with_a_session_of_its_own_ends_too(files, project):
+    command = "for n in 1 2; do setsid sh -c 'echo $$ > child'$n'; exec sleep 60' & done; "
+    use(files, "run", command=command + "until [ -s child1 ] && [ -s child2 ]; do :; done")
+
+    assert is_gone(project / "child1") and is_gone(project / "child2")
 
 
 @pytest.mark.parametrize("size", [3_000_000, pytest.param(100_000_000, marks=pytest.mark.full)])

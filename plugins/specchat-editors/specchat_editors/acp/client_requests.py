@@ -11,7 +11,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event as Flag
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from acp import RequestError, schema
@@ -27,7 +27,6 @@ from specchat_editors.acp.editor_connection import EditorConnection
 MAX_CHUNK_CHARS = 4096
 NOT_ASKED = ""  # in the place of an option: the editor cannot ask the user, so there is no permission
 
-StopReason = Literal["end_turn", "max_tokens", "cancelled"]
 POLL_SECONDS = 0.02  # how often a waiting thread checks for cancellation
 FILE_TIMEOUT_SECONDS = 30.0  # of an answer about a file
 
@@ -40,7 +39,7 @@ def chunks(kind: str, text: str, message_id: str | None = None) -> Iterator[Json
         yield updates.chunk(kind, text[first : first + MAX_CHUNK_CHARS], message_id)
 
 
-def prompt_response(reason: StopReason, totals: Totals | None = None) -> JsonObject:
+def prompt_response(reason: updates.StopReason, totals: Totals | None = None) -> JsonObject:
     if totals is None:
         return {"stopReason": reason}
     usage = {

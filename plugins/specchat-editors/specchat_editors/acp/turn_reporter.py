@@ -9,8 +9,6 @@ from specchat.app import updates
 from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded, RoundStarted
 from specchat.app.ask import Answered, Asked, AskEvent
 from specchat.chat.events import (
-    REPETITION,
-    TOOL_CALLS,
     Event,
     Failed,
     Finished,
@@ -25,16 +23,10 @@ from specchat.host.protocol import JsonObject
 from specchat_editors.acp.client_requests import (
     EditorClient,
     PromptTurn,
-    StopReason,
     chunks,
     prompt_response,
     speculation_stats,
 )
-
-STOP_REASONS: dict[str, StopReason] = {
-    "stop": "end_turn", "length": "max_tokens", REPETITION: "max_tokens", "cancelled": "cancelled",
-    TOOL_CALLS: "end_turn",  # the calls were the last of the loop
-}  # fmt: skip
 
 PERCENT_STEP = 10  # of the progress that is shown
 
@@ -118,7 +110,7 @@ def stream_answer(
     match end:
         case Finished(finish_reason=reason, totals=totals):
             send_usage(reporter, totals, window_tokens)
-            return prompt_response(STOP_REASONS[reason], totals)
+            return prompt_response(updates.stop_reason(reason), totals)
         case Failed(message=message, exit_code=HostError.exit_code) if message.startswith("the engine process"):
             raise HostError(message)
         case Failed(message=message, exit_code=code):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from acp_tests.conftest import Served
-from specchat.cli.options import PROFILE_OPTIONS
+from specchat.cli.options import KEY_BY_FLAG, parameter_name
 from specchat.history.history_reader import StoredAnswer, StoredTurn
 from specchat.host.client import Conversation, SessionRequest
 from specchat.host.spawn import project_trust
@@ -384,7 +384,7 @@ def test_what_cannot_be_chosen_is_refused(editor, folder, option, value):
 
 def test_a_trusted_project_file_applies_to_a_session(runtime, folder):
     (folder / ".specchat.toml").write_text("limits.answer = 77\n")
-    options = {"profile": "chat", "exact": None} | {option.parameter_name: None for option in PROFILE_OPTIONS}
+    options = {"profile": "chat", "exact": None} | {parameter_name(flag): None for flag in KEY_BY_FLAG}
     before = session_request_for(options, folder)
     project_trust().record(find_project_file(folder), is_trusted=True)
 

@@ -86,7 +86,8 @@ def test_only_a_dead_engine_is_an_error_of_the_host(client):
 
 
 @pytest.mark.parametrize(
-    ("reason", "stop_reason"), [("stop", "end_turn"), ("length", "max_tokens"), ("cancelled", "cancelled")]
+    ("reason", "stop_reason"),
+    [("stop", "end_turn"), ("length", "max_tokens"), ("repetition", "max_tokens"), ("content_filter", "end_turn")],
 )
 def test_every_finish_reason_has_a_stop_reason(client, reason, stop_reason):
     assert stop_reason == answered(client, Finished(reason, Totals()))["stopReason"]

@@ -13,7 +13,7 @@ from specchat_serve.api_errors import RequestError
 from specchat_serve.json_fields import Body
 from specchat_serve.metrics_page import MetricsPage, answer_metrics
 from tests.test_one_answer_text import EVENTS, TEXT
-from tests.test_one_speedup import TOTALS
+from tests.test_one_number import RATE, STEPS, TOTALS, of_steps
 
 
 def test_an_answer_that_repeated_itself_has_no_repeats_and_a_reason_that_programs_know():
@@ -44,3 +44,18 @@ def test_the_speedup_is_the_one_of_the_metrics_page():
         served = Answer(finished=Finished("stop", totals)).speculation_stats()
         gauge = re.search(r"^specchat:speedup (\S+)", metrics(totals), re.MULTILINE)
         assert (2.4 if shown[:1].isdigit() else None) == served["speedup"] == (float(gauge[1]) if gauge else None)
+
+
+def test_the_acceptance_is_the_one_of_the_metrics_page():
+    served, counted = Answer(), AnswerCounts()
+    for event in (*STEPS, Finished("stop", of_steps())):
+        served.on_event(event)
+        counted.on_event(event)
+    page = MetricsPage(answer_metrics(counted)).render().decode()
+
+    def total(name: str) -> float:
+        return sum(map(float, re.findall(rf"^{name}(?:{{.*}})? (\S+)", page, re.MULTILINE)))
+
+    assert served.speculation_stats()["acceptance_rate"] == round(RATE, 3)
+    assert (4, 6) == (total("vllm:spec_decode_num_accepted_tokens_total"), total("specchat:tested_tokens_total"))
+    assert (3, 9) == (total("vllm:spec_decode_num_drafts_total"), total("vllm:spec_decode_num_draft_tokens_total"))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 
-from specchat.chat.events import Finished, TextDelta, Totals
+from specchat.chat.events import Event, Finished, StepDone, TextDelta, Totals
 from specchat.chat.request import Request
 from specchat.host.client import SessionRequest
 from specchat_serve.connection_pool import AnswerStream, ConnectionPool, PooledConnection
 from specchat_serve.engine_request import EngineRequest
+from tests.test_one_answer_text import END, EVENTS
 
 
 def test_one_connection_answers_all_that_do_not_come_at_once(monkeypatch):
@@ -49,3 +50,16 @@ def test_a_connection_is_free_when_its_client_reads_the_end_of_the_answer(monkey
     )
 
     assert 0 == asyncio.run(busy_at_the_end())
+
+
+def test_repeats_at_the_end_of_an_answer_are_sent_and_not_counted(monkeypatch):
+    counted = list[Event]()
+    monkeypatch.setattr(PooledConnection, "stream_events", lambda *_: iter(EVENTS))
+
+    async def events_sent() -> list[Event]:
+        pool = ConnectionPool(SessionRequest(), notify=print, count_event=counted.append)
+        return [event async for event in pool.stream_answer(EngineRequest(Request("?")))]
+
+    assert asyncio.run(events_sent()) == list(EVENTS)
+    assert [step.tokens for step in counted if isinstance(step, StepDone)] == [2, 1]
+    assert counted[-1] is END

@@ -8,18 +8,27 @@ import click
 
 from specchat.cli.completion import complete_models, complete_profiles
 from specchat.cli.models_recommend import Gigabytes, TokenCount
-from specchat.cli.options import load_plan_text
 from specchat.errors import UsageError
-from specchat.hub.architecture import HEAD
+from specchat.hub.architecture import HEAD, Architecture
 from specchat.hub.catalog import catalog, find_entry, head_architecture
 from specchat.hub.local_models import LocatedModel, locate_model
-from specchat.hub.machine import Device, detect_machine, simulated_gpu
-from specchat.hub.memory_notes import memory_notes
-from specchat.hub.memory_plan import GIB, MemoryPlan, QuantizedModel, listed_formats, plan_memory
+from specchat.hub.machine import Device, Machine, cpu_features, detect_machine, main_memory, simulated_gpu
+from specchat.hub.memory_plan import (
+    GIB,
+    INT4_CHECKPOINTS,
+    STORAGE_FORMATS,
+    MemoryPlan,
+    QuantizedModel,
+    can_quantize,
+    plan_memory,
+)
 from specchat.hub.recommend import FITS, TIGHT, TOO_LARGE, drafter_quant_format, fit_label, format_gib
-from specchat.profile import load_profile
+from specchat.loading.load_plan import ComputeFeatures, plan_load
+from specchat.profile import Profile, load_profile
+from specchat_bench.memory_notes import memory_notes
 
 MIN_GIB = 1.5  # smaller tables are in MiB
+LISTED_FORMATS = ("bf16", "fp8", "int8", "nf4", "nf4-double")
 EXTRA_CONTEXTS = (4096, 16384)  # columns beside the requested one
 FIT_COLOURS = {FITS: "green", TIGHT: "yellow", TOO_LARGE: "red"}
 
@@ -61,7 +70,7 @@ def vram(
     if model is None:
         if draft or head or is_json:
             raise UsageError("--draft, --head and --json need a MODEL")
-        click.echo(load_plan_text(load_profile(profile), gpu_memory))
+        click.echo(_plan_text(load_profile(profile), gpu_memory))
         return
     if draft and head:
         raise UsageError("--draft and --head cannot be combined")
@@ -80,6 +89,21 @@ def vram(
     click.echo(f"on {device.name}, {format_gib(device.free_bytes)} free")
     click.echo("\n".join(_lines(contexts, table, device)))
     click.echo("\n".join(f"- {note}" for note in memory_notes(target.architecture, context)))
+
+
+def _plan_text(profile: Profile, gpu_gib: float | None) -> str:
+    """The load plan of a profile on this machine, or with a GPU of this size; without torch and without a download."""
+    gpu = simulated_gpu(gpu_gib) if gpu_gib else None
+    machine = Machine((gpu, main_memory()), cpu_features()) if gpu else detect_machine()
+    return plan_load(profile, ComputeFeatures.of_machine(machine)).text(machine)
+
+
+def listed_formats(architecture: Architecture) -> tuple[str, ...]:
+    """The formats that a model can have in memory; in some it must be published."""
+    stored = architecture.stored_format
+    if not can_quantize(architecture):
+        return ("bf16", stored) if stored in STORAGE_FORMATS else ("bf16",)
+    return (*LISTED_FORMATS, "int4") if stored in INT4_CHECKPOINTS else LISTED_FORMATS
 
 
 def _locate_head(name: str, target: LocatedModel) -> LocatedModel:

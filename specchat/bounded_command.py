@@ -1,7 +1,8 @@
-"""The tool `run`, and how a command runs: with a time limit and a bounded output, in a process group that ends with it.
+"""How a command of a person or a model runs: with a time limit and a bounded output; what it started ends with it.
 
 It reads nothing from the terminal. What it prints is read all the time and held in part, so a command that prints 100
-MB costs no memory. When it ends, is cancelled or takes too long, everything that it started is ended as well.
+MB costs no memory. When it ends, is cancelled or takes too long, everything that it started is ended as well: its
+process group, and, where /proc tells the environment of a process, what left the group. Knows neither tool nor edit.
 """
 
 from __future__ import annotations
@@ -11,27 +12,22 @@ import signal
 import subprocess
 import threading
 import time
-from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from secrets import token_hex
 
-from specchat.app.agent.agent_tool import Effect, ToolOutcome
-from specchat.app.agent.tool_schemas import schema_text
-from specchat.chat.tools import Tool
 from specchat.errors import InputError
-
-if TYPE_CHECKING:
-    from specchat.app.project_files import ProjectFiles  # imports what the search in a process of its own does not need
 
 READ_BYTES = 2**16
 POLL_SECONDS = 0.02
 TERMINATE_SECONDS = 0.5  # between the request to end and the end
 QUIET = {"NO_COLOR": "1", "TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
 BINARY_NOTE = "[{size} bytes of binary data, which are not shown]"
-SHELL = ("cmd", "/d", "/c") if os.name == "nt" else ("/bin/sh", "-c")  # models write commands for it
-ENVIRONMENT = {"SPECCHAT_AGENT": "1"}  # so that a program can know that no person waits for it
+SHELL = ("cmd", "/d", "/c") if os.name == "nt" else ("/bin/sh", "-c")  # people and models write commands for it
+MARK = "SPECCHAT_COMMAND"  # in the environment of all that a command starts
+MAX_SEARCHES = 5  # for processes that left the group, while they start others
 
 
 class HeadAndTail:
@@ -39,24 +35,20 @@ class HeadAndTail:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._head = bytearray()
-        self._tail: deque[bytes] = deque()
-        self._tail_bytes = 0
+        self._head, self._tail = bytearray(), bytearray()
         self.size = 0
 
     def add(self, piece: bytes) -> None:
         self.size += len(piece)
         room = self._max_bytes - len(self._head)
         self._head += piece[:room]
-        if rest := piece[max(0, room) :]:
-            self._tail.append(rest)
-            self._tail_bytes += len(rest)
-            while self._tail_bytes - len(self._tail[0]) >= self._max_bytes:
-                self._tail_bytes -= len(self._tail.popleft())
+        self._tail += piece[room:]
+        if len(self._tail) > 2 * self._max_bytes:  # seldom, as it moves what stays
+            del self._tail[: -self._max_bytes]
 
     def text(self) -> str:
         """What is held as text; data that is not text is counted and not shown."""
-        head, tail = bytes(self._head), b"".join(self._tail)[-self._max_bytes :]
+        head, tail = bytes(self._head), bytes(self._tail[-self._max_bytes :])
         if b"\0" in head or b"\0" in tail:
             return BINARY_NOTE.format(size=self.size)
         left_out = self.size - len(head) - len(tail)
@@ -68,10 +60,12 @@ class HeadAndTail:
 
 @dataclass(frozen=True)
 class CommandRun:
-    """What to run, and where."""
+    """What to run and where, how long it may take, and how much of each end of its output is kept."""
 
     words: tuple[str, ...]
     folder: Path
+    limit_seconds: float
+    max_bytes: int
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
@@ -83,29 +77,27 @@ class FinishedRun:
     exit_code: int | None
     ending: str
 
-    @property
-    def is_cut_short(self) -> bool:
-        return self.exit_code is None
 
-
-def run_bounded(
-    command: CommandRun, cancelled: threading.Event, limit_seconds: float, held: HeadAndTail
-) -> FinishedRun:
+def run_bounded(command: CommandRun, cancelled: threading.Event) -> FinishedRun:
     """Run it to its end, to its limit, or until it is cancelled. InputError when it cannot be started."""
+    mark, outer_marks = token_hex(16), os.environ.get(MARK, "")
+    environment = {**os.environ, **QUIET, **command.environment, MARK: outer_marks + mark}
     try:
         process = subprocess.Popen(
-            command.words, cwd=command.folder, env={**os.environ, **QUIET, **command.environment},
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+            command.words, cwd=command.folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
     except (OSError, ValueError) as error:
         raise InputError(f"{command.words[0]}: cannot be run: {error}") from None
+    held = HeadAndTail(command.max_bytes)
     reader = threading.Thread(target=_read_all, args=(process, held), name="command-output", daemon=True)
     reader.start()
     started = time.monotonic()
     try:
-        ending = _wait(process, cancelled, started + limit_seconds)
+        ending = _wait(process, cancelled, started + command.limit_seconds)
     finally:
         _end_group(process)
+        _end_marked(mark)
     reader.join(TERMINATE_SECONDS)  # a process that left the group may hold the pipe open
     seconds = f"{time.monotonic() - started:.1f} s"
     if ending:
@@ -139,44 +131,31 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
     was_running = process.poll() is None
     _signal_group(process.pid, signal.SIGTERM if was_running else signal.SIGKILL)
     if was_running:
-        try:
+        with suppress(subprocess.TimeoutExpired):
             process.wait(TERMINATE_SECONDS)
-        except subprocess.TimeoutExpired:
-            pass
         _signal_group(process.pid, signal.SIGKILL)
         process.wait()
 
 
 def _signal_group(group: int, number: int) -> None:
-    try:
+    with suppress(ProcessLookupError, PermissionError):  # all of it has ended
         os.killpg(group, number)
-    except (ProcessLookupError, PermissionError):
-        pass  # all of it has ended
 
 
-@dataclass(frozen=True)
-class RunTool:
-    files: ProjectFiles
-    max_characters: int
-    limit_seconds: float
-    effect: Effect = Effect.EXECUTE
-    tool: Tool = Tool(
-        "run",
-        "Run a shell command in the project folder and return its output. It gets no input and has a time limit.",
-        schema_text({"command": {"type": "string", "minLength": 1}}, "command"),
-    )
+def _end_marked(mark: str) -> None:
+    """End what has the mark in its environment: a child with a session of its own is in no group of ours."""
+    for _search in range(MAX_SEARCHES):
+        environments = Path("/proc").glob("[0-9]*/environ")
+        found = [int(path.parent.name) for path in environments if mark.encode() in _content(path)]
+        if not found:
+            return
+        for process_id in found:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(process_id, signal.SIGKILL)
 
-    def describe(self, arguments: Mapping[str, Any]) -> str:
-        return f"run {arguments['command']}"
 
-    def subject(self, arguments: Mapping[str, Any]) -> str:
-        return arguments["command"]
-
-    def run(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> ToolOutcome:
-        command = CommandRun((*SHELL, arguments["command"]), self.files.root, ENVIRONMENT)
-        try:
-            ran = run_bounded(command, cancelled, self.limit_seconds, HeadAndTail(self.max_characters // 2))
-        except InputError as error:
-            return ToolOutcome(str(error), is_error=True)
-        output = f"{ran.output.rstrip(chr(10))}\n" if ran.output.strip() else ""
-        return ToolOutcome(f"{output}[{ran.ending}]", is_error=ran.exit_code != 0)
+def _content(path: Path) -> bytes:
+    """The environment of a process; nothing when it has ended or belongs to another user."""
+    with suppress(OSError):
+        return path.read_bytes()
+    return b""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -96,6 +97,7 @@ def test_a_checkpoint_in_4_bits_takes_what_its_floats_would(monkeypatch, tmp_pat
     small, floats = (needs(monkeypatch, str(folder)) for folder in save_network(tmp_path / layout, layout))
 
     assert small["nf4", 32768]["weight_bytes"] == floats["nf4", 32768]["weight_bytes"]
+    assert ("int4", 32768) in small and ("int4", 32768) not in floats
 
 
 def test_a_head_file_alone_is_enough(monkeypatch, tmp_path):
@@ -122,7 +124,9 @@ def test_a_card_that_is_none_is_refused(monkeypatch, card):
 
 
 def test_torch_is_not_imported():
-    assert "torch" not in modules_after("from specchat.cli.main import run; run(['vram', 'embedded'])")
+    found = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})"
+
+    assert "torch" not in modules_after(f"{found}; import specchat_bench.vram_command")
 
 
 def test_without_a_model_the_plan_of_a_profile_is_printed(monkeypatch):

@@ -1,0 +1,101 @@
+"""The speed relative to plain decoding is one number in the bar, footers, `/why` and stats, and so is the acceptance.
+
+The tests of specchat-serve hold both for programs, and for metrics; those of specchat-bench the acceptance.
+"""
+
+from __future__ import annotations
+
+from specchat.acceptance_counts import Acceptance
+from specchat.chat.answer_account import describe_drafters
+from specchat.chat.events import TARGET, CommittedToken, Finished, Routed, StepDone, Totals
+from specchat.chat.turn_summary import explanation, speculation_to_json, summary_line
+from specchat.host.answer_sums import AnswerTotals
+from specchat.host.protocol import event_to_json, totals_from_json
+from specchat.tui.live_stats import LiveStats
+from specchat.tui.status_bar import status_line
+from specchat.tui.turn_widget import answer_footer
+
+ROUTED = Routed("auto", 16, "a reason", 7)
+KNOWN = {"completion_tokens": 30, "steps": 10, "draft_tokens": 80, "verify_seconds": 1.0, "plain_decode_seconds": 2.4}
+TOTALS = {
+    "2.4": Totals(**KNOWN, plain_decode_error=0.05),
+    "1.8-3.1": Totals(**KNOWN, plain_decode_error=0.3),
+    "": Totals(**KNOWN, plain_decode_error=0.9),  # known too badly
+    "nothing drafted": Totals(**{**KNOWN, "draft_tokens": 0}),
+    "nothing compared": Totals(**{**KNOWN, "plain_decode_seconds": 0.0}),
+}
+
+
+def siblings(accepted: int) -> StepDone:
+    """Two branches of three draft tokens: of 6 nodes, at most 3 can be accepted."""
+    branch = (11, 12, 13)
+    kept = (CommittedToken(token, b"x", "eagle3") for token in branch[:accepted])
+    tokens = *kept, CommittedToken(99, b"y", TARGET)
+    return StepDone((*branch, 21, 22, 23), (0, 1, 2, 0, 4, 5), tokens, 0.0, 0.1, (b"x",) * 6, ("eagle3",) * 6)
+
+
+STEPS = siblings(3), siblings(0), siblings(1), StepDone((), (), (CommittedToken(99, b"y", TARGET),), 0.0, 0.1)
+RATE = 4 / 6  # 3 of 3, 0 of 1 and 1 of 2 were accepted; 4 of 18 nodes
+
+
+def of_steps() -> Totals:
+    """What an answer of these steps cost."""
+    return Totals(
+        completion_tokens=sum(step.tokens for step in STEPS), steps=len(STEPS), draft_tokens=18,
+        acceptance=sum((step.acceptance for step in STEPS), Acceptance()), accepted_by_drafter={"eagle3": 4},
+        steps_by_drafter={"eagle3": 3}, verify_seconds=0.4, seconds=0.5,
+        drafter_report=describe_drafters(STEPS),
+    )  # fmt: skip
+
+
+def bar(totals: Totals, steps: tuple[StepDone, ...] = (StepDone((), (), (), 0.0, 0.1),)) -> str:
+    live_stats = LiveStats()
+    live_stats.start_turn(0.0)
+    for event in (ROUTED, *steps, Finished("stop", totals)):
+        live_stats.on_event(event, 0.1)
+    return status_line(live_stats.snapshot(9.0), 160)
+
+
+def stats(totals: Totals) -> AnswerTotals:
+    sums = AnswerTotals("all")
+    sums.add(totals)
+    return sums
+
+
+def texts(totals: Totals) -> dict[str, str]:
+    """The places that show it in words. Lines after an answer of `ask`, the line mode and the demo are one function."""
+    return {
+        "bar": bar(totals), "footer": answer_footer("stop", totals), "line": summary_line(ROUTED, totals),
+        "/why": explanation(ROUTED, totals),
+    }  # fmt: skip
+
+
+def test_every_place_shows_the_same():
+    for shown, totals in TOTALS.items():
+        is_known = shown[:1].isdigit()
+        for place, text in texts(totals).items():
+            number = "2.4" if place == "/why" else shown
+            assert ("×" in text or "x plain" in text) == is_known, (place, shown)
+            assert not is_known or f"×{number}" in text or f"{number}x plain" in text, (place, shown)
+        assert (shown if is_known else "") == stats(totals).cells()[5]
+
+
+def test_every_place_shows_the_acceptance_of_one_answer():
+    totals, percent = of_steps(), f"{RATE:.0%}"
+    spaced = percent.replace("%", " %")
+
+    running = LiveStats()
+    running.start_turn(0.0)
+    for event in (ROUTED, *STEPS):
+        running.on_event(event, 0.1)
+    stored = totals_from_json(event_to_json(Finished("stop", totals))["totals"])
+    cells = stats(stored).cells()
+
+    assert f"acc {percent}" in status_line(running.snapshot(0.2), 80)
+    assert f"acc {percent}" in status_line(running.snapshot(0.2), 160)
+    assert f"acc {percent} (ses {percent})" in bar(totals, STEPS)
+    assert f"acc {percent}" in answer_footer("stop", totals)
+    assert f"acceptance {spaced} · " in summary_line(ROUTED, totals)
+    assert f"acceptance {spaced} (4 of 6)" in explanation(ROUTED, totals)
+    assert round(RATE, 3) == speculation_to_json(stored)["acceptance_rate"]
+    assert [percent, "67% 50% 100%"] == cells[6:8]
