@@ -155,7 +155,7 @@ def keep_sketch(source: Source, text: str, sketch: str, is_valid: Callable[[str]
     """The new text of a model, with what a sketch does not show put back where that leaves a valid text."""
     restored, foreign, beyond = keep_to_sketch(source, sketch, text)
     missing = missing_line(source, sketch, restored)
-    missing = f"`{missing}` of the sketch" if missing else ""
+    missing = f"`{missing.strip()}` of the sketch" if missing else ""
     if is_valid(restored):
         return KeptEdit(restored, EditWarnings(_of_changes(beyond), _of_changes(foreign), missing=missing))
     return KeptEdit(text, EditWarnings(_of_changes([*foreign, *beyond]), missing=missing))

@@ -86,32 +86,37 @@ def keep_to_sketch(source: Source, sketch: str, text: str) -> tuple[str, list[Ch
     for change in diff_lines(old, new):
         start, end = change.first + shift, change.first + shift + len(change.new)
         shift += len(change.new) - len(change.old)
-        added, dropped = ([line.strip() for line in side if line.strip()] for side in (change.new, change.old))
-        above = next((line.strip() for line in new[start - 1 :: -1] if line.strip()), "") if start else ""
-        below = next((line.strip() for line in new[end:] if line.strip()), "")
+        added, dropped = ([line.rstrip() for line in side if line.strip()] for side in (change.new, change.old))
+        above = next((line.rstrip() for line in new[start - 1 :: -1] if line.strip()), "") if start else ""
+        below = next((line.rstrip() for line in new[end:] if line.strip()), "")
         if not (set(added) & {*shown} or (dropped and not added and (above, below) in follows)):
             foreign.append(change)
             continue
         kept.append(change)
         is_outer = not added and "" in (above, below)  # beside a sketch that has no gap there
-        if is_outer or not set(added) <= {*shown} or len(dropped) - len(added) > MAX_DROPPED_LINES:
+        is_framed = not added or (
+            {(above, added[0]), (None, added[0])} & follows and {(added[-1], below), (added[-1], None)} & follows
+        )
+        is_shown = is_framed and set(added) <= {*shown}
+        if is_outer or not is_shown or len(dropped) - len(added) > MAX_DROPPED_LINES:
             beyond.append(change)
     return "".join(apply_changes(old, kept)), foreign, beyond
 
 
 def missing_line(source: Source, sketch: str, text: str) -> str:
     """The first line that a sketch shows and a text does not have after those above it, "" for none."""
-    lines = iter([line.strip() for line in text.split("\n")])
+    lines = iter([line.rstrip() for line in text.split("\n")])
     return next((line for line in _shown_lines(source, sketch) if line and line not in lines), "")
 
 
 def _shown_lines(source: Source, sketch: str) -> list[str | None]:
-    """The lines of a sketch without the blanks around them, None for a gap; of a diff the new ones."""
+    """The lines of a sketch, in the indentation of the file, None for a gap; of a diff the new ones."""
     changes = changes_in(without_fence(sketch))
-    lines = [line for change in changes for line in ("...", *change.new)] or without_fence(sketch).split("\n")
+    shown = "\n".join(line for change in changes for line in ("...", *change.new)) or without_fence(sketch)
+    lines = fit_indent(source.text, shown).split("\n")
     own = {line.strip() for line in source.text.split("\n")}
     is_gap = lambda line: _is_gap(line) and line not in own
-    return [None if is_gap(line.strip()) else line.strip() for line in lines if line.strip()]
+    return [None if is_gap(line.strip()) else line.rstrip() for line in lines if line.strip()]
 
 
 class _Merge:

@@ -221,4 +221,4 @@ def test_what_a_model_makes_beside_the_sketch_is_put_back():
 
     assert (wanted, 2, []) == (text, len(foreign), beyond)
     assert "" == missing_line(source, sketch, text)
-    assert "store = Store()" == missing_line(source, sketch, CODE.replace("Store()", "x"))
+    assert "    store = Store()" == missing_line(source, sketch, CODE.replace("Store()", "x"))
