@@ -213,7 +213,7 @@ def measure_style(style: str, cases: Sequence[EditCase]) -> SketchCounts:
 
 
 def ask_model(case: EditCase, sketch: str, answer: str) -> str:
-    """What becomes of the answer of a model to an unclear sketch where nobody reviews: right, wrong or refused."""
+    """What becomes of the answer of a model to an unclear sketch without a review: right, wrong or refused."""
     assert case.after is not None
     source = make_source(case.before.encode(), case.path)
     job = EditJob(source, sketch_instruction(sketch, ""), WINDOW_TOKENS, sketch=sketch)
