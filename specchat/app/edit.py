@@ -39,6 +39,7 @@ from specchat.app.edit_task import (
     refactorings,
     rewrite_region,
     run_edit,
+    sketch_instruction,
 )
 from specchat.app.edited_files import EditedFile
 from specchat.app.model_ability import ModelAbility
@@ -64,6 +65,7 @@ from specchat.errors import (
 from specchat.refactoring import Refactoring
 
 MAX_REJECTED_LINES = 40
+SKETCH_APPLIED = "apply a sketch"
 EditEvents = Generator[Event | EditEvent, Decision | None]
 Write = Callable[[str, Sequence[AcceptedEdit]], int]  # returns the number that undoes it
 
@@ -124,7 +126,7 @@ def edit(order: EditOrder, session: EditSession, consent: EditConsent, write: Wr
         raise unchanged[0]
     _check_together(order, accepted if is_joint else (), session)
     if order.writes:
-        yield from _write_all(order.instruction, accepted, session, write)
+        yield from _write_all(order.instruction or SKETCH_APPLIED, accepted, session, write)
 
 
 def rewrite_text(
@@ -177,8 +179,11 @@ def _make_jobs(
     order: EditOrder, sources: Sequence[Source], session: EditSession, *, opens: bool = False
 ) -> list[EditJob]:
     """One job for each file. The engine process starts only if a model is needed, and `opens` asks for it."""
-    renamings = refactorings(sources, order.instruction) if len(sources) > 1 else []
+    if order.sketch:  # a model is asked, and the session opened, where a merge is not certain
+        instruction = sketch_instruction(order.sketch, order.instruction)
+        return [EditJob(source, instruction, session.window_tokens, sketch=order.sketch) for source in sources]
     is_asked = order.is_together or any(needs_model(source, order.instruction, order.region) for source in sources)
+    renamings = refactorings(sources, order.instruction) if len(sources) > 1 else []
     if opens and not renamings and is_asked:
         session.open()
     if order.is_together and not renamings:

@@ -17,7 +17,10 @@ from specchat.errors import NoChangeError, UsageError
 
 @dataclass(frozen=True)
 class EditOrder:
-    """What to edit and how. `writes`: False only proposes. `next_steps` names what may help after a failure."""
+    """What to edit and how. `writes`: False only proposes. `next_steps` names what may help after a failure.
+
+    `sketch`: the lines of one file to change, with gaps for what stays.
+    """
 
     instruction: str
     files: tuple[EditedFile, ...]
@@ -26,6 +29,7 @@ class EditOrder:
     is_together: bool = False
     writes: bool = True
     next_steps: str = ""
+    sketch: str = ""
 
     def __post_init__(self) -> None:
         if self.region and len(self.files) > 1:

@@ -10,6 +10,7 @@ one whole file that sees the answers before it, so that a change of a name reach
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -27,7 +28,7 @@ from specchat.edit.answer_check import (
 )
 from specchat.edit.answer_watch import AnswerWatch
 from specchat.edit.check_commands import FailedCheckError
-from specchat.edit.contract import EditWarnings, describe, keep_contract
+from specchat.edit.contract import EditWarnings, describe, keep_contract, keep_sketch
 from specchat.edit.edit_intent import is_question
 from specchat.edit.edit_plan import (
     EditPlan,
@@ -38,6 +39,7 @@ from specchat.edit.edit_plan import (
     replace_region,
 )
 from specchat.edit.edit_turn import MIN_BYTES_PER_TOKEN, EditRun, Watch, run_turn
+from specchat.edit.sketch import UnclearSketchError, merge_sketch, without_fence
 from specchat.edit.source_text import Source
 from specchat.edit.syntax_check import check_names, check_syntax, check_uses
 from specchat.errors import BrokenEditError, ContextError, DeclinedError, NoChangeError, SpecchatError, UsageError
@@ -53,6 +55,10 @@ ANSWER_MARGIN_TOKENS = 512
 MAX_WAYS = 3
 WHOLE_TEXT, ANSWER, NAMED = EditPlan(), EditPlan(is_answer=True), EditPlan(refactoring="an operation", is_named=True)
 MAX_REPAIRS = 2
+SKETCH_PROMPT = (
+    "Write the file with the changes that the sketch below shows. A marker such as `# ... existing code ...` stands "
+    "for lines of the file that stay as they are: copy them, and never the marker."
+)
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,7 @@ class EditJob:
     `check` raises BrokenEditError for a text that parses and is still wrong. `first_request` replaces the default
     prompt when the file is one of several or does not exist yet; it is then rewritten as a whole or not at all.
     `refactoring` is this text's part of one that is about several. `ability` is that of the model, None for a text that
-    is rewritten whatever the model can.
+    is rewritten whatever the model can. `sketch`: the lines to change, with gaps.
     """
 
     source: Source
@@ -73,6 +79,7 @@ class EditJob:
     first_request: Request | None = None
     refactoring: Refactoring | None = None
     ability: ModelAbility | None = None
+    sketch: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,8 +97,8 @@ def run_edit(job: EditJob, edit_run: EditRun) -> Generator[Event, object, EditRe
     return _Edit(job, edit_run).run()
 
 
-def possible_ways(job: EditJob) -> Iterator[Refactoring | EditPlan | ContextError]:
-    """The ways to make an edit, in the order in which they are tried; a ContextError is one that does not fit.
+def possible_ways(job: EditJob) -> Iterator[Refactoring | EditPlan | ContextError | UnclearSketchError]:
+    """The ways to make an edit, in the order in which they are tried; an error is one that does not fit.
 
     An instruction that clearly is a refactoring is carried out by the syntax tree, and the model is not asked. Where it
     is refused there, a model would be wrong: DeclinedError.
@@ -99,6 +106,8 @@ def possible_ways(job: EditJob) -> Iterator[Refactoring | EditPlan | ContextErro
     """
     if job.first_request:
         return iter([WHOLE_TEXT])
+    if job.sketch:
+        return _sketch_ways(job)
     if missing := find_missing_name(job.source, job.instruction):
         raise NoChangeError(f"{job.source.name}: nothing to rename: the file has no `{missing}`")
     if planned := [job.refactoring] if job.refactoring else refactorings([job.source], job.instruction, job.region):
@@ -108,6 +117,27 @@ def possible_ways(job: EditJob) -> Iterator[Refactoring | EditPlan | ContextErro
     is_named = job.ability and job.ability.names_operations and possible_operations(job.source, job.instruction)
     plans = islice(possible_plans(job.source, job.instruction, job.window_tokens, job.region), MAX_WAYS)
     return chain([NAMED] if is_named else [], plans)
+
+
+def _sketch_ways(job: EditJob) -> Iterator[EditPlan | ContextError | UnclearSketchError]:
+    """A merge by structure, where it is certain; else a model, with the whole file or blocks of it."""
+    try:
+        text = merge_sketch(job.source, job.sketch)
+    except UnclearSketchError as unclear:
+        yield unclear
+        plans = possible_plans(job.source, job.instruction, job.window_tokens)
+        yield from (plan for plan in plans if isinstance(plan, ContextError) or not plan.regions)
+        return
+    if text == job.source.text:
+        raise NoChangeError(f"{job.source.name}: nothing to change: the file has what the sketch shows")
+    yield EditPlan(merged=text)
+
+
+def sketch_instruction(sketch: str, instruction: str) -> str:
+    """What a model is asked to do with a sketch."""
+    lines = without_fence(sketch).strip("\n")
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", lines)), default=0))
+    return f"{instruction}\n\n{SKETCH_PROMPT}\n{fence}\n{lines}\n{fence}".lstrip()
 
 
 def needs_model(source: Source, instruction: str, region: Region | None = None) -> bool:
@@ -129,12 +159,12 @@ def refactorings(sources: Sequence[Source], instruction: str, region: Region | N
         raise DeclinedError(f"{', '.join(each.name for each in sources)}: refused, as {refused}") from refused
 
 
-def describe_way(way: Refactoring | EditPlan | ContextError) -> str:
+def describe_way(way: Refactoring | EditPlan | ContextError | UnclearSketchError) -> str:
     """A way in one line; one that does not fit by its error."""
     match way:
         case EditPlan():
             return way.description
-        case ContextError():
+        case ContextError() | UnclearSketchError():
             return str(way)
         case _:
             return EditPlan(refactoring=way.describe()).description
@@ -164,7 +194,7 @@ class _Edit:
         job = self.job
         for way in possible_ways(job):
             match way:
-                case ContextError():
+                case ContextError() | UnclearSketchError():
                     self.failures.append(way)
                     continue
                 case EditPlan(is_named=True):
@@ -173,6 +203,8 @@ class _Edit:
                         continue
                     warnings = confirmation(operation, job.instruction)
                     return (yield from self._refactor(refactoring_of(job.source, operation, job.region), warnings))
+                case EditPlan(merged=str() as merged) if merged:
+                    return (yield from self._take(way, merged, EditWarnings()))
                 case EditPlan(is_answer=True):
                     yield from self._answer_question()
                 case EditPlan():
@@ -205,10 +237,14 @@ class _Edit:
         way = EditPlan(refactoring=refactoring.describe(), is_named=warnings is not None)
         if text == source.text:
             raise NoChangeError(f"{source.name}: nothing to change ({way.refactoring})")
-        yield Notice(f"{source.name}: {way.description}")
+        return (yield from self._take(way, text, warnings or EditWarnings()))
+
+    def _take(self, way: EditPlan, text: str, warnings: EditWarnings) -> Generator[Event, object, EditResult]:
+        """A text that no model wrote."""
+        yield Notice(f"{self.job.source.name}: {way.description}")
         self.edit_run.candidate = text
         self.job.check(text)
-        return EditResult(text, way, warnings or EditWarnings())
+        return EditResult(text, way, warnings)
 
     def _answer_question(self) -> Generator[Event, object]:
         """Say what the model answers. NoChangeError, because the instruction asks for no change."""
@@ -231,7 +267,10 @@ class _Edit:
             raise NoChangeError(f"{job.source.name}: the model changed nothing")
         if text != self.checked_text:
             self._check_whole(text)
-        kept = keep_contract(job.source, text, job.instruction, self._passes)
+        if job.sketch:
+            kept = keep_sketch(job.source, text, job.sketch, self._passes)
+        else:
+            kept = keep_contract(job.source, text, job.instruction, self._passes)
         if kept.warnings.put_back:
             yield Notice(f"{job.source.name}: put back: {describe(kept.warnings.put_back)}")
         if kept.text == job.source.text:

@@ -20,11 +20,11 @@ from specchat.app.edit_session import EditSession, edit_request
 from specchat.app.edited_files import DiskFile
 from specchat.app.hunk_review import EditUI
 from specchat.app.take_back import take_back
-from specchat.edit.answer_check import find_omission
 from specchat.edit.atomic_write import check_writable
 from specchat.edit.edit_plan import parse_line_range
+from specchat.edit.sketch import find_omission
 from specchat.edit.source_text import make_source, read_source
-from specchat.errors import InputError, NoChangeError, NoUsableEditError, UsageError
+from specchat.errors import InputError, NoChangeError, UsageError
 from specchat.host.client import SessionRequest
 
 VALUE_OPTIONS, FLAG_OPTIONS = ("-l", "--lines", "--check"), ("--together", "--plan")
@@ -53,7 +53,10 @@ def edit_files(chat: ChatState, argument: str, ui: EditUI) -> str:
 
 
 def apply_block(chat: ChatState, argument: str, ui: EditUI) -> str:
-    """`/apply [N] [PATH]`: write a code block of the last answer to a new or an existing file."""
+    """`/apply [N] [PATH]`: write a code block of the last answer to a new or an existing file.
+
+    A block with gaps is a sketch of an existing file.
+    """
     block, path = _block_and_path(chat, argument)
     is_new = not path.exists()
     if is_new and not path.parent.is_dir():
@@ -64,12 +67,11 @@ def apply_block(chat: ChatState, argument: str, ui: EditUI) -> str:
     text = source.with_original_ending(block.text)
     if text == source.text:
         raise NoChangeError(f"{path}: already has this content")
-    if missing := find_omission(source, text):
-        raise NoUsableEditError(f"{path}: this block omits a part of the file: {missing}")
+    file, what = DiskFile(path, is_new), f"code block for {path.name}"
     with open_edit_session(chat, ui.cancelled) as session:
-        return EditRenderer(ui).run(
-            propose_text(DiskFile(path, is_new), source, text, f"code block for {path.name}", session)
-        )
+        if not is_new and find_omission(text, source.text):
+            return EditRenderer(ui).run(edit(EditOrder(what, (file,), sketch=block.text), session, EditConsent()))
+        return EditRenderer(ui).run(propose_text(file, source, text, what, session))
 
 
 def undo_file_edit(_chat: ChatState, argument: str, _ui: EditUI) -> str:

@@ -98,7 +98,11 @@ def edit(words: tuple[str, ...], **options: Any) -> int:
     if STDIN in words:
         return _run_as_filter([word for word in words if word != STDIN], options)
     paths, instruction = split_arguments(words)
-    order = _make_order(instruction, tuple(map(DiskFile, paths)), options)
+    return run_order(_make_order(instruction, tuple(map(DiskFile, paths)), options), options)
+
+
+def run_order(order: EditOrder, options: dict[str, Any]) -> int:
+    """Carry out an edit of files, or print its plan; returns the exit code."""
     with interruptible() as stopped, _open_session(options, stopped) as session:
         if options["is_plan"]:
             return _print_plan(order, session)
@@ -114,8 +118,13 @@ def _make_order(instruction: str, files: tuple[EditedFile, ...], options: dict[s
     lines = parse_line_range(options["lines"]) if options["lines"] else None
     return EditOrder(
         instruction, files, lines, options["checks"], options["is_together"],
-        writes=_is_interactive(options) or (options["yes"] and not options["is_diff"]), next_steps=NEXT_STEPS,
+        writes=will_write(options), next_steps=NEXT_STEPS,
     )  # fmt: skip
+
+
+def will_write(options: dict[str, Any]) -> bool:
+    """Whether an edit is written, perhaps after a review, and not only shown."""
+    return _is_interactive(options) or (options["yes"] and not options["is_diff"])
 
 
 def _is_interactive(options: dict[str, Any]) -> bool:

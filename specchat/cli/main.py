@@ -48,6 +48,7 @@ COMMANDS = {
     "ask": LazyCommand("specchat.cli.ask:ask", "Answer one question."),
     "demo": LazyCommand("specchat.cli.demo:demo", "Show speculative decoding: the same answer, faster each time."),
     "edit": LazyCommand("specchat.cli.edit:edit", "Edit files by an instruction; `-` is a filter."),
+    "apply": LazyCommand("specchat.cli.apply:apply", "Merge a sketch with gaps, or a diff, into a file."),
     "undo": LazyCommand("specchat.cli.undo:undo", "Take an edit back; without git."),
     "script": LazyCommand(
         "specchat.cli.script:script", "Answer a program with JSON lines; also `specchat -p TEXT --json`."

@@ -73,7 +73,7 @@ def choose_text(source: Source, answer: str) -> ChosenText:
     """
     answer = answer.replace("\r\n", "\n")
     blocks = [block for block in _blocks(answer) if block.inside.strip()]
-    if patched := _patched_text(source, answer):
+    if patched := patched_text(source, answer):
         return patched
     if not source.text.strip():
         return _text_of_new_file(answer, blocks)
@@ -93,7 +93,7 @@ def line_similarity(old: str, new: str) -> float:
     return SequenceMatcher(None, old_lines, new_lines, autojunk=False).ratio()
 
 
-def _patched_text(source: Source, answer: str) -> ChosenText | None:
+def patched_text(source: Source, answer: str) -> ChosenText | None:
     """The old text with the changes of an answer; None when it names none, or holds a whole file beside them."""
     if has_search_blocks(answer) and not has_search_blocks(source.text):
         talk = FENCE_LINE.sub("", without_search_blocks(answer))

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from specchat.edit.answer_blocks import FENCE_LINE, ChosenText
 from specchat.edit.asked_changes import DEFINITION_ADDITION, DEFINITION_REMOVAL, NAMING, OTHER_WORDS
+from specchat.edit.sketch import find_omission
 from specchat.edit.source_text import Source
 from specchat.edit.syntax_check import PARSERS, global_names, newly_undefined_names, parses
 from specchat.errors import NoChangeError, NoUsableEditError
@@ -20,17 +21,6 @@ PREAMBLE = re.compile(
 )
 # "You should rename the function in your editor": words and spaces, as code never has them
 SENTENCE = re.compile(r"[A-Z][\w'’]*,?(?: [\w'’`*-]+,?){5,}")
-# "# … rest of the code", "// ... existing code ...", "<!-- remaining unchanged -->": the file is not complete
-OMISSION = re.compile(
-    r"^\s*(#|//|--|/\*|<!--|;|%)\s*(\.{3}|…|\[|\()?\s*(the |your )?"
-    r"(rest of|remaining|remainder of|existing|previous|other|same as|unchanged)\b.*"
-    r"(code|file|function|method|class|implementation|unchanged|before|above|remains|stays|same)\b",
-    re.IGNORECASE | re.MULTILINE,
-)
-UNCHANGED = re.compile(
-    r"^\s*(#|//|--|/\*|<!--|;|%)\s*(\.{3}|…)?\s*unchanged\s*(\.{3}|…)?\s*(\*/|-->)?\s*$", re.IGNORECASE | re.MULTILINE
-)
-ELLIPSIS = re.compile(r"^\s*(#|//|--|/\*|<!--|;|%)\s*(\.{3}|…)\s*(\*/|-->)?\s*$", re.MULTILINE)
 ANY_WORD = re.compile(r"\w+")
 WORD = re.compile(r"[^\W\d_]\w{2,}")
 PROSE_LANGUAGES = (PLAIN_TEXT, "markdown", "html")
@@ -189,21 +179,9 @@ def find_problem(source: Source, text: str) -> AnswerProblem | None:
         return AnswerProblem.EMPTY
     if REFUSAL.match(text) and not REFUSAL.match(source.text):
         return AnswerProblem.REFUSAL
-    if find_omission(source, text):
+    if find_omission(text, source.text):
         return AnswerProblem.OMISSION
     return AnswerProblem.PROSE if _is_prose(source, text) else None
-
-
-def find_omission(source: Source, text: str) -> str:
-    """The first placeholder ("... rest of the code") that the original text does not contain as often, or ""."""
-    for pattern in (OMISSION, UNCHANGED, ELLIPSIS):
-        remaining = Counter(match.group().strip() for match in pattern.finditer(source.text))
-        for match in pattern.finditer(text):
-            placeholder = match.group().strip()
-            remaining[placeholder] -= 1
-            if remaining[placeholder] < 0:
-                return placeholder
-    return ""
 
 
 def is_much_shorter(old: str, new: str) -> bool:
@@ -241,7 +219,7 @@ def _has_new_fence(source: Source, text: str) -> bool:
 
 def _problem_excerpt(source: Source, text: str, problem: AnswerProblem) -> str:
     if problem == AnswerProblem.OMISSION:
-        return find_omission(source, text)
+        return find_omission(text, source.text)
     if problem == AnswerProblem.EXCERPT and (lost := _lost_definitions(source, text)):
         return f"{', '.join(sorted(lost))} missing"[:EXCERPT_CHARS]
     return (text.strip().splitlines() or ["(empty)"])[0][:EXCERPT_CHARS]
@@ -249,11 +227,13 @@ def _problem_excerpt(source: Source, text: str, problem: AnswerProblem) -> str:
 
 def _restore_indent(source: Source, text: str) -> str:
     """Restore the indentation of a selection whose first line, or all lines, the model moved to the margin."""
-    if not source.indent or text[:1].isspace():
+    lines, old = text.lstrip("\n"), source.text.lstrip("\n")
+    if not source.indent or lines[:1].isspace():
         return text
-    if _min_indent_below(text) == _min_indent_below(source.text):
-        return source.indent + text
-    return "\n".join(source.indent + line if line.strip() else line for line in text.split("\n"))
+    above = source.text[: len(source.text) - len(old)]
+    if _min_indent_below(lines) == _min_indent_below(old):
+        return f"{above}{source.indent}{lines}"
+    return above + "\n".join(source.indent + line if line.strip() else line for line in lines.split("\n"))
 
 
 def _min_indent_below(text: str) -> int:

@@ -1,7 +1,8 @@
 """Answers that name changes instead of the whole file: unified diffs and search/replace blocks.
 
-A change is applied where the file says exactly what the answer claims, or not at all: no similar line, no second
-candidate. Knows no model.
+A change is applied where the file says what the answer claims, or not at all: no similar line, no second candidate.
+Where no lines are exactly the same, those count that differ by the blanks at their ends, by the indentation of all of
+them, or by up to two outer lines that stay. Knows no model.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import PurePath
 
-from specchat.edit.hunks import DEV_NULL, Change, apply_changes, split_lines
+from specchat.edit.hunks import DEV_NULL, Change, apply_changes, common_prefix_length, split_lines
 
 HUNK_HEADER = re.compile(r"@@(?: -(?P<line>\d+)(?:,(?P<count>\d+))? \+\d+(?:,\d+)? @@)?.*")
 FILE_HEADER = re.compile(r"(?:---|\+\+\+) (?P<name>\S[^\t\n]*)")
 DIFF_NOISE = re.compile(r"(?:diff --git|index [0-9a-f]|new file mode|old mode|new mode|similarity index)")
 UNKNOWN = -1  # the place of a change
+MAX_FUZZ = 2  # outer lines that stay and need not be the same, as in `patch`
 NO_NEWLINE = "\\ No newline"
 SEARCH, DIVIDER, REPLACE = r"<{5,9} ?(?:SEARCH|ORIGINAL)\b.*", r"={5,9}[^\S\n]*", r">{5,9} ?(?:REPLACE|UPDATED)\b.*"
 MARKER = re.compile(rf"^(?:{SEARCH}|{DIVIDER}|{REPLACE})$", re.MULTILINE)
@@ -92,11 +94,66 @@ def _placed(lines: Sequence[str], change: Change) -> Change:
     if not change.old and any(lines):
         raise PatchError("a search is empty, and the file is not")
     places = [place for place in range(len(lines)) if stands_at(place)] if change.old else [0]
+    near = list(_near_places(lines, change)) if not places else []
+    if len(near) == 1:
+        return near[0]
+    places = places or [each.first for each in near]
     if len(places) != 1:
         excerpt = next((line.strip() for line in change.old if line.strip()), "(no line)")
         where = f"in {len(places)} places" if places else "nowhere"
         raise PatchError(f"the file has {excerpt!r} and what follows {where}")
     return replace(change, first=places[0])
+
+
+def _near_places(lines: Sequence[str], change: Change) -> set[Change]:
+    """The change wherever it nearly stands, with as few outer lines left out as possible."""
+    head = common_prefix_length(change.old, change.new)
+    tail = common_prefix_length(change.old[::-1], change.new[::-1])
+    for left_out in range(2 * MAX_FUZZ + 1):
+        found = set[Change]()
+        for above in range(max(0, left_out - min(MAX_FUZZ, tail)), min(left_out, MAX_FUZZ, head) + 1):
+            below = left_out - above
+            old, new = (side[above : len(side) - below] for side in (change.old, change.new))
+            if any(line.strip() for line in old) and above + below <= min(len(change.old), len(change.new)):
+                found |= {each for place in range(len(lines)) if (each := _near_change(lines, place, old, new))}
+        if found:
+            return found
+    return set()
+
+
+def _near_change(lines: Sequence[str], place: int, old: Sequence[str], new: Sequence[str]) -> Change | None:
+    """The change at this place, in the indentation of the file, without the lines that stay; None for another text."""
+    there = lines[place : place + len(old)]
+    if len(there) < len(old) or [line.strip() for line in there] != [line.strip() for line in old]:
+        return None
+    indents = [(_indent(line), _indent(own)) for line, own in zip(there, old, strict=True) if own.strip()]
+    deeper, dedented = indents[0][0].removesuffix(indents[0][1]), indents[0][1].removesuffix(indents[0][0])
+    is_deeper = all(indent == deeper + own for indent, own in indents)
+    if not is_deeper and not all(dedented + indent == own for indent, own in indents):
+        return None
+    own_lines = {own.rstrip(): line for line, own in zip(there, old, strict=True)}
+    shifted = [deeper + line if is_deeper and line.strip() else line.removeprefix(dedented) for line in new]
+    written = [own_lines.get(line.rstrip(), moved) for line, moved in zip(new, shifted, strict=True)]
+    head = common_prefix_length(there, written)
+    tail = common_prefix_length(there[head:][::-1], written[head:][::-1])
+    return Change(place + head, tuple(there[head : len(there) - tail]), tuple(written[head : len(written) - tail]))
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
+
+
+def may_be_searched(text: str, searched: str) -> bool:
+    """Whether lines of a search may stand in a text, up to what `_placed` allows."""
+    lines, old = ([line.strip() for line in each.split("\n")] for each in (text, searched.removesuffix("\n")))
+    size = len(old) - 2 * MAX_FUZZ if len(old) > 2 * MAX_FUZZ else 1
+    starts = (old[start : start + size] for start in range(len(old) - size + 1))
+    return any(part == lines[place : place + size] for part in starts for place in range(len(lines)))
+
+
+def changes_in(text: str) -> list[Change]:
+    """The changes of a diff or of search/replace blocks; none in another text."""
+    return list(search_blocks(text) if has_search_blocks(text) else _hunks(text) if is_diff(text) else ())
 
 
 def search_blocks(answer: str) -> Iterator[Change]:

@@ -18,7 +18,7 @@ from specchat.edit.answer_check import (
     AnswerProblem,
     starts_with_sentence,
 )
-from specchat.edit.answer_patches import has_search_blocks, starts_changes
+from specchat.edit.answer_patches import has_search_blocks, may_be_searched, starts_changes
 from specchat.edit.source_text import Source
 from specchat.syntax.sniff import sniff_language
 
@@ -68,7 +68,7 @@ class AnswerWatch:
         A later block may search what an earlier one writes; none can search the same lines twice.
         """
         searched = SEARCHED_LINES.findall(self._text)
-        if len(searched) == 1 and f"\n{searched[0]}" not in f"\n{self._source.text}\n":
+        if len(searched) == 1 and not may_be_searched(self._source.text, searched[0]):
             return AnswerProblem.PATCH
         return AnswerProblem.LOOP if searched and searched[-1] in searched[:-1] else None
 

@@ -44,6 +44,7 @@ from specchat.edit.changed_statements import ChangedStatements, is_outside
 from specchat.edit.edit_plan import Region, named_regions
 from specchat.edit.hunks import Change, apply_changes, diff_lines, split_lines
 from specchat.edit.postconditions import broken_lines, keep_blanks, postcondition_of, put_back_lines
+from specchat.edit.sketch import keep_to_sketch, missing_line
 from specchat.edit.source_text import Source
 from specchat.edit.statement_pairs import StatementPairs
 from specchat.errors import DeclinedError
@@ -148,6 +149,26 @@ def keep_contract(
     lines = {each.line for each in left.deviations}
     fixed = tuple(each for each in found.deviations if each.line not in lines)
     return KeptEdit(restored, replace(left, put_back=fixed)) if fixed else KeptEdit(text, found)
+
+
+def keep_sketch(source: Source, text: str, sketch: str, is_valid: Callable[[str], bool]) -> KeptEdit:
+    """The new text of a model, with what a sketch does not show put back where that leaves a valid text."""
+    restored, foreign, beyond = keep_to_sketch(source, sketch, text)
+    missing = missing_line(source, sketch, restored)
+    missing = f"`{missing.strip()}` of the sketch" if missing else ""
+    if is_valid(restored):
+        return KeptEdit(restored, EditWarnings(_of_changes(beyond), _of_changes(foreign), missing=missing))
+    return KeptEdit(text, EditWarnings(_of_changes([*foreign, *beyond]), missing=missing))
+
+
+def _of_changes(changes: Iterable[Change]) -> tuple[Deviation, ...]:
+    """The first lines of changes that are more than blanks."""
+    sides = ((each.first + 1, *("".join(side).strip() for side in (each.old, each.new))) for each in changes)
+    return tuple(
+        Deviation(line, *(_shown(side.partition("\n")[0]) for side in (old, new)))
+        for line, old, new in sides
+        if old or new
+    )
 
 
 def find_warnings(source: Source, text: str, instruction: str = "") -> EditWarnings:

@@ -92,20 +92,23 @@ class EditPlan:
     """One way to make an edit. Without regions it is about the whole text.
 
     `is_in_blocks`: the model is asked for search/replace blocks instead of the new text. `refactoring` describes what
-    the syntax tree does instead of the model; `is_named`: the model names it. `is_answer`: the instruction is a
-    question, and the text stays.
+    the syntax tree does instead of the model; `is_named`: the model names it. `merged` is the text that a sketch makes
+    without a model. `is_answer`: the instruction is a question, and the text stays.
     """
 
     regions: tuple[Region, ...] = ()
     is_in_blocks: bool = False
     refactoring: str = ""
     is_named: bool = False
+    merged: str = ""
     is_answer: bool = False
 
     @property
-    def format(self) -> Literal["refactoring", "whole", "region", "blocks"]:
+    def format(self) -> Literal["refactoring", "merge", "whole", "region", "blocks"]:
         if self.refactoring:
             return "refactoring"
+        if self.merged:
+            return "merge"
         return "blocks" if self.is_in_blocks else "region" if self.regions else "whole"
 
     @property
@@ -114,6 +117,8 @@ class EditPlan:
         if self.refactoring:
             how = "the model names it" if self.is_named else "without a model"
             return f"{self.refactoring} (by the syntax tree, {how})"
+        if self.merged:
+            return "the sketch, merged by structure, without a model"
         if self.is_answer:
             return "an answer to the question, and no new text"
         lines = [f"{each.first}-{each.last}{f' ({each.name})' if each.name else ''}" for each in self.regions]

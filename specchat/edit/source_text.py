@@ -34,8 +34,8 @@ class Source:
 
     @property
     def indent(self) -> str:
-        """Indentation of the first line, for a selection inside a function."""
-        line = self.text.partition("\n")[0]
+        """Indentation of the first line that is not blank, for a selection inside a function."""
+        line = self.text.lstrip("\n").partition("\n")[0]
         return line[: len(line) - len(line.lstrip())] if line.strip() else ""
 
     def with_original_ending(self, text: str) -> str:

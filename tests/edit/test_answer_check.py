@@ -34,6 +34,13 @@ def edited(raw: bytes, answer: str, name: str = "a.txt") -> bytes:
     return source.encode(new_text(source, answer))
 
 
+def test_a_method_at_the_margin_stays_in_its_class_also_with_blank_lines_above_it():
+    method, wanted = "    def a(self):\n        if x:\n            return 1\n", "    def a(self):\n        return 2\n"
+    for above in ("", "\n", "\n\n"):
+        for answer in ("def a(self):\n    return 2\n", "\ndef a(self):\n    return 2\n"):
+            assert (above + wanted).encode() == edited((above + method).encode(), answer), (above, answer)
+
+
 def test_the_indentation_of_a_selection_is_kept():
     assert b"    if y:\n\n        pass\n" == edited(b"    if x:\n\n        pass\n", "if y:\n\n    pass\n")
     assert b"    if y:\n" == edited(b"    if x:\n", "    if y:\n")

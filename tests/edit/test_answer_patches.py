@@ -44,6 +44,22 @@ def test_a_hunk_with_a_wrong_line_number_applies_where_its_lines_stand(header):
     assert NEW.replace("import sys\n", "") == patched(HUNK.replace("@@ -8,2 +8,2 @@ def double", header))
 
 
+def test_lines_that_are_nearly_the_same_count_where_they_stand_once():
+    """Blanks at line ends, the indentation of all lines, and up to two outer lines that stay may differ."""
+    near = {
+        "other lines around": HUNK.replace("def double(a)", "def double(b)"),
+        "a blank at the end": HUNK.replace("-    return add(a, a)", "-    return add(a, a)  "),
+        "at the margin": "@@\n-return add(a, a)\n+return 2 * a\n",
+    }
+    two = f"{OLD}\n\ndef triple(b):\n    return add(a, a)\n"
+
+    assert {} == {name: diff for name, diff in near.items() if NEW.replace("import sys\n", "") != patched(diff)}
+    for name, diff in near.items():
+        if name != "a blank at the end":
+            with pytest.raises(PatchError, match="in 2 places"):
+                patched(diff, two)
+
+
 def test_a_hunk_without_old_lines_is_an_insertion_at_its_line():
     assert "a\nx\nb\n" == patched("@@ -1,0 +2,1 @@\n+x\n", "a\nb\n")
     assert "x\na\nb\n" == patched("@@ -0,0 +1,1 @@\n+x\n", "a\nb\n")
@@ -61,7 +77,7 @@ def test_later_hunks_count_the_lines_of_earlier_ones():
 @pytest.mark.parametrize(
     ("diff", "reason"),
     [
-        (HUNK.replace("def double(a)", "def  double(a)"), "nowhere"),
+        ("@@\n def  add(a, b):\n-    return add(a, b)\n+    return 2 * a\n", "nowhere"),
         (HUNK.replace("-    return add(a, a)", "-    return add(a,a)"), "nowhere"),
         ("@@ -30,1 +30,1 @@\n-x\n+y\n", "in 2 places"),
         (HUNK + "--- a/b.py\n+++ b/b.py\n@@ -1 +1 @@\n-a\n+b\n", r"also changes b\.py"),

@@ -13,6 +13,7 @@ openai_chat.py, openai_completions.py, openai_responses.py   the API of OpenAI: 
 openai_objects.py      what these share
 anthropic_messages.py  the API of Anthropic
 ollama_api.py          the API of Ollama
+apply_sketch.py        a text and a sketch of its changes to the new text
 answer_counts.py       what was answered, counted
 metrics_page.py        the page for Prometheus
 model_facts.py         what the files of the model say

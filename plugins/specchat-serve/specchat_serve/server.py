@@ -9,6 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from threading import Event
 from typing import Any
 
 from aiohttp import web
@@ -48,6 +49,7 @@ PREFLIGHT_HEADERS = {
     "Access-Control-Max-Age": "600",
 }
 Translate = Callable[[JsonObject, Sequence[str]], TranslatedRequest]
+APPLY_PATH = "/v1/apply"
 TRANSLATIONS: dict[str, Translate] = {
     "/v1/chat/completions": translate_chat,
     "/v1/completions": translate_completion,
@@ -65,7 +67,9 @@ ERROR_BODIES: tuple[tuple[str, Callable[[ApiError], JsonObject]], ...] = (
 EMBEDDING_PATHS = ("/v1/embeddings", "/api/embed", "/api/embeddings")
 NO_EMBEDDINGS = "the model of this server writes text; it has no embeddings"
 UNKNOWN_PATH = "unknown"  # a client may ask for any text
-ENDPOINTS_HINT = f"the endpoints are {', '.join(TRANSLATIONS)}, /v1/models, /api/tags, /api/show, /api/version"
+ENDPOINTS_HINT = (
+    f"the endpoints are {', '.join(TRANSLATIONS)}, {APPLY_PATH}, /v1/models, /api/tags, /api/show, /api/version"
+)
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,7 @@ class ApiServer:
             web.get("/v1/models", self.list_models),
             web.get("/v1/models/{name:.+}", self.get_model),
             web.post("/v1/messages/count_tokens", self.count_tokens),
+            web.post(APPLY_PATH, self.apply_sketch),
             web.get("/", self.greet),
             web.get("/health", self.health),
             web.get("/metrics", self.metrics),
@@ -140,6 +145,19 @@ class ApiServer:
                     break
         tokens = answer.prefill.prompt_tokens if answer.prefill else answer.totals.prompt_tokens
         return web.json_response({"input_tokens": tokens})
+
+    async def apply_sketch(self, request: web.Request) -> web.Response:
+        """A text with the changes of a sketch; a client that disconnects ends the answer of the model."""
+        from specchat_serve.apply_sketch import apply_sketch  # imports the grammars, which few servers need
+
+        fields, cancelled = parse_json_body(await request.read()), Event()
+        try:
+            merged = await asyncio.to_thread(
+                apply_sketch, fields, self._config.models, self._config.session_request, cancelled
+            )
+        finally:
+            cancelled.set()
+        return web.json_response(merged)
 
     async def greet(self, _request: web.Request) -> web.Response:
         """Clients of Ollama look here whether a server runs."""

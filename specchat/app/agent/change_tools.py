@@ -1,8 +1,9 @@
 """Tools that act: `edit` rewrites a file or some of its lines, `write` sets the whole text, `run` runs a command.
 
 An edit is a rewrite by the model at the speed of copying (`app/edit_task.py`), or new lines in the place of old ones.
-So there is no old text that must be repeated exactly. Every write goes through the undo store. Where an editor has the
-file, the change is one of its text, saved or not, and the editor writes it.
+So there is no old text that must be repeated exactly. New lines may have gaps for what stays (`edit/sketch.py`). Every
+write goes through the undo store. Where an editor has the file, the change is one of its text, saved or not, and the
+editor writes it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from specchat.chat.tools import Tool
 from specchat.edit.atomic_write import check_writable
 from specchat.edit.edit_plan import Region, replace_region
 from specchat.edit.hunks import diff_hunks, split_lines
+from specchat.edit.sketch import find_omission, merge_sketch
 from specchat.edit.source_text import Source
 from specchat.edit.syntax_check import check_syntax
 from specchat.errors import InputError, NoChangeError, SpecchatError, UsageError
@@ -130,7 +132,8 @@ class EditTool(_ChangeTool):
     tool: Tool = Tool(
         "edit",
         "Change a text file. Either say in `instruction` what is to change and the file is rewritten so, or give "
-        "`new_text` for the lines first_line to last_line. No old text has to be repeated.",
+        "`new_text` for the lines first_line to last_line, or for the file, where a line `# ... existing code ...` "
+        "stands for lines that stay. No old text has to be repeated.",
         schema_text(
             {
                 "path": {"type": "string"},
@@ -160,7 +163,10 @@ class EditTool(_ChangeTool):
             new, warning = self.rewrite(source, instruction, region, cancelled)
         else:
             new_text = new_text.replace("\r\n", "\n")
-            new = _with_lines(source, region, new_text) if region else source.with_original_ending(new_text)
+            if find_omission(new_text, source.text):
+                new = merge_sketch(source, new_text)
+            else:
+                new = _with_lines(source, region, new_text) if region else source.with_original_ending(new_text)
             check_syntax(source, new)
         if new == source.text:
             raise NoChangeError(f"{source.name}: {NO_CHANGE}")

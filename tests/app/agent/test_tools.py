@@ -206,6 +206,17 @@ def test_an_edit_that_cannot_be_made_changes_nothing(files, project, arguments):
     assert REPOSITORY["shop/prices.py"] == (project / "shop/prices.py").read_text()
 
 
+def test_new_text_with_gaps_is_merged_or_refused_with_the_reason(files, project):
+    sketch = "# ... existing code ...\ndef gross(net):\n    return round(net * (1 + TAX), 2)\n# ... existing code ...\n"
+    unclear = use(files, "edit", path="shop/prices.py", new_text="# ... existing code ...\nx = 1\n")
+    done = use(files, "edit", path="shop/prices.py", new_text=sketch)
+
+    assert (True, False) == (unclear.is_error, done.is_error), done.text
+    assert "show a line beside it" in unclear.text
+    old = REPOSITORY["shop/prices.py"]
+    assert old.replace("net * (1 + TAX)", "round(net * (1 + TAX), 2)") == (project / "shop/prices.py").read_text()
+
+
 def test_an_edit_without_a_change_is_no_error(files):
     outcome = use(files, "edit", path="shop/prices.py", instruction="nowhere somewhere")
 
