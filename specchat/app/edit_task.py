@@ -243,7 +243,7 @@ class _Edit:
         """A text that no model wrote."""
         yield Notice(f"{self.job.source.name}: {way.description}")
         self.edit_run.candidate = text
-        self.job.check(text)
+        self._check_whole(text)
         return EditResult(text, way, warnings)
 
     def _answer_question(self) -> Generator[Event, object]:

@@ -16,10 +16,9 @@ from threading import Event as Flag
 from typing import TypeVar
 
 from specchat.chat.events import Event, Failed, LoadingProgress
-from specchat.errors import SpecchatError
+from specchat.errors import SpecchatError, first_line
 from specchat.host.engine_loader import EngineLoader
 from specchat.host.loaded_engines import LoadedEngine, LoadedEngines, Room
-from specchat.plugins.extension import error_text
 from specchat.profile import Profile
 
 log = logging.getLogger(__name__)
@@ -168,7 +167,8 @@ class ModelLoading:
             self._on_failure(profile, Failed.from_error(error))
         except Exception as error:  # the edge: a model that cannot be loaded must not end the host
             log.exception("loading failed")
-            self._on_failure(profile, Failed(f"the model could not be loaded: {error_text(error)}", 7))
+            reason = f"{type(error).__name__}: {first_line(error)}"
+            self._on_failure(profile, Failed(f"the model could not be loaded: {reason}", 7))
         return None
 
     def close_all(self) -> None:

@@ -10,11 +10,10 @@ from specchat.chat.events import Event, Failed, Finished
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import Request
 from specchat.chat.transcript import Turn
-from specchat.errors import SpecchatError
+from specchat.errors import SpecchatError, first_line
 from specchat.host.engine_interface import Answer, Completer
 from specchat.host.loaded_engines import LoadedEngine
 from specchat.host.session_turns import SessionTurns
-from specchat.plugins.extension import error_text
 from specchat.profile import Profile
 
 log = logging.getLogger(__name__)
@@ -125,4 +124,5 @@ def next_step(events: Events) -> StepResult:
         return StepResult(Failed("the engine ended an answer without a final event"))
     except Exception as error:  # the edge
         log.exception("a turn failed")
-        return StepResult(Failed(f"the engine failed: {error_text(error)}; see the log of the host"), has_crashed=True)
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        return StepResult(Failed(f"the engine failed: {reason}; see the log of the host"), has_crashed=True)

@@ -97,6 +97,16 @@ def test_bad_sketches_are_a_sentence_and_an_exit_code(apply, file, sketch, code,
     assert said in ran.err
 
 
+def test_a_sketch_that_breaks_the_file_is_not_written(apply, file):
+    for name, line, said in [("syntax", "return (limit", "does not parse"), ("name", "return limits", "limits")]:
+        diff = f"@@ -1 +1 @@\n-    return sum(count(limit))\n+    {line}\n"
+
+        ran, session = apply(diff.encode(), "-y")
+
+        assert (name, 4, [], CODE) == (name, ran.code, session.requests, file.read_text())
+        assert said in ran.err
+
+
 def test_bad_files_are_a_sentence_and_an_exit_code(apply, file, tmp_path):
     (binary := tmp_path / "b.py").write_bytes(b"\0\1")
 
