@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 
 from specchat.app.model_ability import ModelAbility
 from specchat.app.named_operation import confirmation, name_operation, refactoring_of
@@ -115,8 +115,9 @@ def possible_ways(job: EditJob) -> Iterator[Refactoring | EditPlan | ContextErro
     if is_question(job.instruction):
         return iter([ANSWER])
     is_named = job.ability and job.ability.names_operations and possible_operations(job.source, job.instruction)
-    plans = islice(possible_plans(job.source, job.instruction, job.window_tokens, job.region), MAX_WAYS)
-    return chain([NAMED] if is_named else [], plans)
+    first = job.ability.first_format(job.source.text.count("\n")) if job.ability and not job.region else "whole"
+    plans = possible_plans(job.source, job.instruction, job.window_tokens, job.region, first)
+    return chain([NAMED] if is_named else [], plans[:MAX_WAYS])
 
 
 def _sketch_ways(job: EditJob) -> Iterator[EditPlan | ContextError | UnclearSketchError]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
+from specchat.edit.edit_plan import Format
 from specchat.errors import ModelError
 from specchat.profile import Models
 from specchat.profile.keys import EMBEDDED
 
+WHOLE_LINES = 100  # a text of more lines is hardly rewritten for a change of a few
 NAMING_PARAMETERS = 10**9  # one of 135 million names an operation for nearly every instruction that is none
 SMALL_PARAMETERS, SMALL_LINES = 500 * 10**6, 20  # of 8 edits of 40 and 80 lines, one of 135 million made none rightly
 
@@ -31,6 +33,12 @@ class ModelAbility:
             return cls()
         is_small = size < SMALL_PARAMETERS and models.target != EMBEDDED
         return cls(size >= NAMING_PARAMETERS, SMALL_LINES if is_small else 0)
+
+    def first_format(self, lines: int) -> Format:
+        """What it writes first of a text of so many lines: all of it, what the instruction names, or changes."""
+        if lines <= (self.lines or WHOLE_LINES):
+            return "whole"
+        return "blocks" if self.names_operations else "region"
 
     def warning_before(self, lines: int) -> str:
         """Why it should not rewrite so many lines, and what to do; "" if it can."""

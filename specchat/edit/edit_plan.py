@@ -5,7 +5,7 @@ long. The opposite error shows after prefill, see `edit_turn`. Knows no model.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,6 +25,7 @@ MAX_SHOWN_REGIONS = 3
 BYTES_PER_TOKEN = 4
 PROMPT_OVERHEAD_TOKENS = 64  # the system prompt and what the template adds
 GROWTH_FACTOR = 1.1  # an edited text is about this much longer than the original
+Format = Literal["refactoring", "merge", "whole", "region", "blocks"]
 LINE_RANGE = re.compile(r"(\d+)(?:[-:,](\d+))?")
 
 
@@ -104,7 +105,7 @@ class EditPlan:
     is_answer: bool = False
 
     @property
-    def format(self) -> Literal["refactoring", "merge", "whole", "region", "blocks"]:
+    def format(self) -> Format:
         if self.refactoring:
             return "refactoring"
         if self.merged:
@@ -137,26 +138,29 @@ def parse_line_range(text: str) -> Region:
 
 
 def possible_plans(
-    source: Source, instruction: str, window_tokens: int, region: Region | None = None
-) -> Iterator[EditPlan | ContextError]:
-    """The ways to make an edit, the most likely one first; a ContextError is one that does not fit the window.
+    source: Source, instruction: str, window_tokens: int, region: Region | None = None, first: Format = "whole"
+) -> list[EditPlan | ContextError]:
+    """The ways to make an edit, in the order in which to try them; a ContextError is one that does not fit the window.
 
-    The whole text, or the chosen lines; then the regions that the instruction names; then search/replace blocks.
+    The whole text, or the chosen lines; then the regions that the instruction names; then search/replace blocks. Of
+    these, `first` comes before the others.
     """
+    plans = dict[Format, EditPlan | ContextError]()
     try:
-        first = make_plan(source, instruction, window_tokens, region)
-        yield first
+        plans["whole"] = make_plan(source, instruction, window_tokens, region)
     except ContextError as error:
-        first = EditPlan()
-        yield error
-    if first.format == "whole" and (regions := smaller_scope(source, instruction)):
+        plans["whole"] = error
+    is_whole = isinstance(plans["whole"], ContextError) or not plans["whole"].regions
+    if is_whole and (regions := smaller_scope(source, instruction)):
         try:
-            yield plan_regions(source, instruction, window_tokens, regions)
+            plans["region"] = plan_regions(source, instruction, window_tokens, regions)
         except ContextError as error:
-            yield error
-    scope = region_source(source, first.regions[0]) if region else source
+            plans["region"] = error
+    chosen = (_clamp_region(source, region),) if region else ()
+    scope = region_source(source, chosen[0]) if chosen else source
     if scope.text.strip() and needed_tokens(scope.text, instruction, is_in_blocks=True) <= window_tokens:
-        yield EditPlan(first.regions if region else (), is_in_blocks=True)
+        plans["blocks"] = EditPlan(chosen, is_in_blocks=True)
+    return [plans[each] for each in sorted(plans, key=lambda each: each != first)]
 
 
 def smaller_scope(source: Source, instruction: str) -> tuple[Region, ...]:
