@@ -4,6 +4,8 @@ import ast
 import tomllib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -20,6 +22,7 @@ def imported_packages(folder: Path) -> set[str]:
     return found
 
 
+@pytest.mark.full
 def test_every_package_of_the_repository_that_a_test_imports_travels_with_it():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     included = {path.strip("/") for path in settings["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]}

@@ -14,6 +14,7 @@ from tests.host.conftest import runtime  # noqa: F401 (a fixture)
 from tools.contract_table import outcomes
 from tools.refactoring_cases import read_cases
 
+SHARES = 3  # of the cases with each model; a default run has the first
 APP = """\
 import os
 import json
@@ -340,9 +341,10 @@ def found(language: str, before: str, after: str, instruction: str) -> list[str]
     return [str(each) for each in find_warnings(source, after, instruction).deviations]
 
 
-def test_no_model_writes_what_nothing_asked_for_and_a_right_answer_is_taken():
+@pytest.mark.parametrize("share", [0, *(pytest.param(each, marks=pytest.mark.full) for each in range(1, SHARES))])
+def test_no_model_writes_what_nothing_asked_for_and_a_right_answer_is_taken(share):
     wrong = list[str]()
-    for case, model, result, why in outcomes():
+    for case, model, result, why in outcomes(share, SHARES):
         is_good_answer = model in ("perfect", "talkative")
         if result == "WRONG WRITTEN" or (is_good_answer and result != "right"):
             wrong.append(f"{model}, {case.name}, {case.instruction!r}: {result}: {why}")

@@ -85,7 +85,7 @@ class NamesRemoved(ast.NodeTransformer):
         return self.generic_visit(node)
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(PROGRAMS, st.sampled_from(["a", "b", "c"]))
 def test_a_renaming_there_and_back_gives_the_same_bytes_and_the_same_tree(program, old):
     assume(compiles(program))

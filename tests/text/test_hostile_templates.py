@@ -198,7 +198,7 @@ def _unlimited(function, *arguments, **options):
         return function(*arguments, **options)
 
 
-@pytest.mark.parametrize("fraction", [8, pytest.param(1, marks=pytest.mark.full)])
+@pytest.mark.parametrize("fraction", [24, pytest.param(1, marks=pytest.mark.full)])
 def test_a_hostile_template_is_refused_in_one_sentence(fraction):
     """With the whole budget, the slowest take a second or two each, and none takes more memory than there is."""
     program = PROGRAM % (fraction, MEMORY_BYTES, SECONDS)

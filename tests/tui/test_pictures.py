@@ -7,6 +7,8 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
+
 from specchat.host.client import SessionRequest
 from specchat.profile.settings import read_settings
 from tests.host.conftest import FAKE_HOST
@@ -38,6 +40,7 @@ def shows(picture: Path, *texts: str) -> bool:
     return all("".join(text.split()) in drawn_text(picture) for text in texts)
 
 
+@pytest.mark.full
 def test_one_command_draws_every_picture_of_the_readme(runtime, brief_idle_waits, tmp_path, monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
     for name in ("COLUMNS", "TERM"):

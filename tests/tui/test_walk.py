@@ -15,9 +15,8 @@ from tools.screen_driver import ScreenDriver
 from tools.screen_walk import FILE, FILE_TEXT, WALK, Requests, Visit, Walk
 
 SIZES = [(80, 24), (120, 35), (60, 18)]
-IN_EVERY_RUN = (80, 24), "in colours"
 WALKS = [
-    pytest.param(size, colours, id=f"{size[0]} {colours}", marks=[pytest.mark.full] * ((size, colours) != IN_EVERY_RUN))
+    pytest.param(size, colours, id=f"{size[0]} {colours}", marks=pytest.mark.full)
     for size in SIZES
     for colours in ("in colours", "without colours")
 ]
