@@ -62,7 +62,8 @@ def outcome_of(name: str, lines: int, session: EditSession) -> str:
     instruction, is_right = EDITS[name]
     source = make_source(text_around(name, lines).encode(), "a.py")
     try:
-        result = result_of(run_edit(EditJob(source, instruction, session.window_tokens), session.new_run()))
+        job = EditJob(source, instruction, session.window_tokens, ability=session.ability)
+        result = result_of(run_edit(job, session.new_run()))
         check_unreviewed(source, result.warnings)
     except SpecchatError as error:
         click.echo(f"{lines} lines, {instruction}: {error}", err=True)

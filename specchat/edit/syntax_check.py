@@ -27,6 +27,7 @@ WORD = re.compile(r"\w+")
 MODULE_NAMES = frozenset(("__file__", "__name__", "__doc__", "__path__", "__spec__", "__package__", "__builtins__"))
 KNOWN_NAMES = frozenset(dir(builtins)) | MODULE_NAMES
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+FILE_MODE = re.compile(r"[rwxa][bt]?\+?|[rwxa]\+[bt]|[bt][rwxa]\+?")  # in the orders in which they are written
 
 
 def check_names(source: Source, text: str, ignored: str = "") -> None:
@@ -184,7 +185,8 @@ def _broken_calls(tree: ast.Module) -> Iterator[tuple[int, str]]:
             continue
         name = node.func.id
         signature = own.get(name) or (None if "*" in count or count[name] else _builtin_signature(name))
-        if signature and (problem := _problem(signature, node)):
+        problem = _problem(signature, node) if signature else ""
+        if problem := problem or ("" if count[name] else _mode_problem(node)):
             yield node.lineno, f"`{ast.unparse(node)}`: {problem}"
 
 
@@ -199,6 +201,15 @@ def _problem(signature: Signature, call: ast.Call) -> str:
     except TypeError as error:
         return str(error)
     return ""
+
+
+def _mode_problem(call: ast.Call) -> str:
+    """Why `open` raises ValueError: models write the encoding where the mode stands."""
+    if ast.unparse(call.func) != "open" or any(isinstance(each, ast.Starred) for each in call.args):
+        return ""
+    modes = [*call.args[1:2], *(each.value for each in call.keywords if each.arg == "mode")]
+    written = [each.value for each in modes if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    return "".join(f"{each!r} is no mode of a file" for each in written if not FILE_MODE.fullmatch(each))
 
 
 def _builtin_signature(name: str) -> Signature | None:

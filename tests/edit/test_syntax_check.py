@@ -44,6 +44,8 @@ def test_a_new_syntax_error_is_reported_with_its_line():
 STORE = "class S:\n    def clear(self): self.items = []\n\n    def size(self): return len(self.items)\n"
 CANNOT_WORK = [
     ('open(path, "r")', 'open(path, "r", mode="r")', "multiple values for argument 'mode'"),
+    ("open(path)", "open(path, 'utf-8')", "'utf-8' is no mode of a file"),
+    ("open(path)", "open(path, mode='read')", "'read' is no mode of a file"),
     ("print(1)", "print(1, separator=2)", "unexpected keyword argument 'separator'"),
     ("def f(a, b=1): ...\nf(2)\n", "def f(a, b=1): ...\nf(2, a=3)\n", "multiple values for argument 'a'"),
     ("def f(a): ...\nf(2)\n", "def f(a, b): ...\nf(2)\n", "missing a required argument: 'b'"),
