@@ -1,7 +1,8 @@
 """Whether what an instruction asks to add is there: "add logging to load" adds something that logs, in `load`.
 
-Only instructions that begin with "add …" or the like, and only things that are known by their words, are judged. Knows
-no model; whether the rest stays is not decided here.
+Only instructions that begin with "add …" or the like, and only things that are known by their words, are judged; and
+what stands in quotes in the place of something else ("replace `a` by `b`"). Knows no model; whether the rest stays is
+not decided here.
 """
 
 from __future__ import annotations
@@ -46,10 +47,17 @@ KIND = (
 )
 NAME_AFTER_KIND = re.compile(rf"\b{KIND}\s+(?:(?:named|called)\s+)?[`'\"@]?(?P<name>[^\W\d][\w.-]*)", re.IGNORECASE)
 NAME_BEFORE_KIND = re.compile(rf"[`'\"](?P<name>[\w.-]+)[`'\"]\s+{KIND}\b", re.IGNORECASE)
+REPLACEMENT = re.compile(
+    r"\b(?:replac|chang|swap|substitut|exchang)\w*\b[^.;\n]*?\b(?:by|with|to|into)\s+(?P<new>`[^`\n]+`|\"[^\"\n]+\"|'[^'\n]+')",
+    re.IGNORECASE,
+)
 
 
 def missing_addition(source: Source, text: str, instruction: str) -> str:
     """What was to be added and is not there, in words for people; "" if it is there, or if that cannot be told."""
+    for match in REPLACEMENT.finditer(instruction):
+        if not any(match["new"][1:-1] in line for line in _added_lines(source, text, instruction)):
+            return match["new"]
     verb = ADDITION.match(instruction)
     if not verb:
         return ""

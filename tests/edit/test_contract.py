@@ -425,6 +425,10 @@ MISSING = [
     ("add a method `clear`", "def show", "def clean():\n    pass\n\n\ndef show", "`clear`"),
     ("add a retry_count constant", "def load", "RETRIES = 3\n\n\ndef load", "`retry_count`"),
     ("add a log level parameter to load", 'mode="r")', 'mode="r", level=1)', ""),
+    ('in load, replace the mode "r" by "rb"', '"r")', '"rt")', '"rb"'),
+    ('in load, replace the mode "r" by "rb"', '"r")', '"rb")', ""),
+    ("change `show` to 'display'", "print(load(path))", "pass", "'display'"),
+    ('replace "r" with a constant and "t" by nothing', '"r")', "MODE)", ""),
     ("add logging to load", "    with", "    logging.info(path)\n    with", ""),
 ]
 
