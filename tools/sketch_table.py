@@ -5,17 +5,22 @@ change, with the headers around it, as whole functions, as one function without 
 change; also with a gap marker left out, and as a diff or search/replace block of a file that has changed meanwhile. A
 sketch that is not merged with certainty goes to a scripted model, once to one that always writes the new version, and
 once to one that loses a statement. *Wrong* is a text that is written without a review and is another one than the
-commit made. With --target, the answers are replayed: the tokens per step of drafters.
+commit made. With --target, the answers are replayed: the tokens per step of drafters. With --repository, the commits
+are those of a clone: of each one file that it changes by at most 60 lines, in a language of GRAMMARS.
 
     python -m tools.sketch_table --prompts commit_edits.jsonl --target embedded
+    python -m tools.sketch_table --repository . --count 100
 """
 
 from __future__ import annotations
 
+import random
 import re
+import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from statistics import median
 
@@ -42,9 +47,37 @@ from tools.replay_edits import (
     tokenize_edits,
 )
 
+MAX_CHANGED_LINES, MIN_LINES, MAX_BYTES = 60, 20, 30_000
+GRAMMARS = (".py", ".js", ".ts", ".go", ".rs", ".c", ".h", ".java")
 REPLAYED = ("tokens_per_step", "draft_tokens_per_step")
 MARKER = "# ... existing code ..."
 LEFT_OUT = "a marker left out"
+
+
+def git(repository: Path, *arguments: str) -> str:
+    ran = subprocess.run(["git", "-C", str(repository), *arguments], capture_output=True, check=True)
+    return ran.stdout.decode("utf-8")
+
+
+def commits_of(repository: Path, seed: int = 11) -> Iterator[EditCase]:
+    """Commits of a clone in a random order."""
+    commits = git(repository, "log", "--no-merges", "--format=%H", "--max-count=4000").split()
+    source = random.Random(seed)
+    source.shuffle(commits)
+    for commit in commits:
+        named = git(repository, "show", "--format=", "--name-status", "--no-renames", commit).splitlines()
+        files = [line[2:] for line in named if line.startswith("M\t") and line.endswith(GRAMMARS)]
+        if not files:
+            continue
+        path = source.choice(files)
+        try:
+            before, after = (git(repository, "show", f"{each}:{path}") for each in (f"{commit}^", commit))
+        except (UnicodeDecodeError, subprocess.CalledProcessError):
+            continue
+        changes = diff_lines(split_lines(before), split_lines(after))
+        size = sum(len(each.old) + len(each.new) for each in changes)
+        if 0 < size <= MAX_CHANGED_LINES and before.count("\n") >= MIN_LINES and len(before) <= MAX_BYTES:
+            yield EditCase(git(repository, "show", "-s", "--format=%s", commit).strip(), path, before, after)
 
 
 def changed_lines(old: str, new: str) -> tuple[set[int], set[int]]:
@@ -241,20 +274,29 @@ def replay_table(edits: Sequence[tuple[EditCase, str]], target: str, budget: int
 
 
 @click.command(help=(__doc__ or "").partition("\n")[0])
-@click.option("--prompts", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=True, multiple=True)
-@click.option("--count", type=int, help="number of edits; all by default")
+@click.option("--prompts", type=click.Path(exists=True, dir_okay=False, path_type=Path), multiple=True)
+@click.option(
+    "--repository", "repositories", type=click.Path(exists=True, file_okay=False, path_type=Path), multiple=True
+)
+@click.option("--count", type=int, help="number of edits of each source; all by default")
 @click.option("--problems", "shows_problems", is_flag=True, help="name each sketch that is not merged, and why")
 @click.option("--style", "styles", type=click.Choice([*STYLES]), multiple=True, help="all by default")
 @click.option("--target", default="", help="also replay the unclear ones, with the tokenizer of this model")
 @click.option("--budget", default=16, show_default=True, help="draft tokens in a pass of the replay")
 def main(
-    prompts: Sequence[Path], count: int | None, shows_problems: bool, styles: Sequence[str], target: str, budget: int
-) -> None:
+    prompts: Sequence[Path], repositories: Sequence[Path], count: int | None, shows_problems: bool,
+    styles: Sequence[str], target: str, budget: int,
+) -> None:  # fmt: skip
     """Print a table with a row for each style."""
-    cases = [case for path in prompts for case in read_edit_cases(path) if case.after not in (None, case.before)]
+    sources = [iter(read_edit_cases(path)) for path in prompts] + [commits_of(each) for each in repositories]
+    cases = [
+        case
+        for source in sources
+        for case in islice((each for each in source if each.after not in (None, each.before)), count)
+    ]
     rows, unclear = list[list[str]](), list[tuple[EditCase, str]]()
     for style in styles or STYLES:
-        counts = measure_style(style, cases[:count])
+        counts = measure_style(style, cases)
         model, lossy = counts.by_model, counts.by_lossy_model
         numbers = [counts.asked, counts.merged, model["right"], model["refused"], lossy["right"], lossy["refused"]]
         rows.append([style, *map(str, numbers), str(counts.wrong + model["wrong"] + lossy["wrong"])])

@@ -44,7 +44,7 @@ from specchat.edit.changed_statements import ChangedStatements, is_outside
 from specchat.edit.edit_plan import Region, named_regions
 from specchat.edit.hunks import Change, apply_changes, diff_lines, split_lines
 from specchat.edit.postconditions import broken_lines, keep_blanks, postcondition_of, put_back_lines
-from specchat.edit.sketch import keep_to_sketch, missing_line
+from specchat.edit.sketch import keep_to_sketch, lost_definitions, missing_line
 from specchat.edit.source_text import Source
 from specchat.edit.statement_pairs import StatementPairs
 from specchat.errors import DeclinedError
@@ -156,9 +156,13 @@ def keep_sketch(source: Source, text: str, sketch: str, is_valid: Callable[[str]
     restored, foreign, beyond = keep_to_sketch(source, sketch, text)
     missing = missing_line(source, sketch, restored)
     missing = f"`{missing.strip()}` of the sketch" if missing else ""
-    if is_valid(restored):
-        return KeptEdit(restored, EditWarnings(_of_changes(beyond), _of_changes(foreign), missing=missing))
-    return KeptEdit(text, EditWarnings(_of_changes([*foreign, *beyond]), missing=missing))
+    if not is_valid(restored):
+        return KeptEdit(text, EditWarnings(_of_changes([*foreign, *beyond]), missing=missing))
+    lines = source.text.split("\n")
+    lost = [
+        Deviation(each.first_line, lines[each.first_line - 1].strip()) for each in lost_definitions(source, restored)
+    ]
+    return KeptEdit(restored, EditWarnings((*lost, *_of_changes(beyond)), _of_changes(foreign), missing=missing))
 
 
 def _of_changes(changes: Iterable[Change]) -> tuple[Deviation, ...]:

@@ -21,7 +21,7 @@ from specchat.edit.sketch_places import SketchPlaces, fit_indent, indent_of
 from specchat.edit.source_text import Source
 from specchat.edit.syntax_check import parses
 from specchat.errors import InputError, NoUsableEditError
-from specchat.syntax import definitions
+from specchat.syntax import Definition, definitions
 from specchat.syntax.statements import Statement
 
 COMMENT_SIGN = r"(?:\{\s*/\*|#|//|--|/\*|<!--|;|%)"
@@ -42,6 +42,7 @@ FENCE = re.compile(r"\A\s*(`{3,}|~{3,})[^\n]*\n(.*?)^\s*\1\s*\Z", re.DOTALL | re
 MAX_DROPPED_LINES = 4  # more lines than these are not meant to go because a gap marker is missing
 MAX_ROUNDS = 6
 MAX_LIKENESS = 0.6  # of the words of something added and of something that a gap hides
+MIN_LIKENESS = 0.5  # of something under its old name and under a new one
 COMMENT = re.compile(rf"\s*{COMMENT_SIGN}|\s*\*")
 IMPORT_WORDS = frozenset(("import", "from", "as", "use", "static", "include", "const", "require"))
 
@@ -103,6 +104,23 @@ def keep_to_sketch(source: Source, sketch: str, text: str) -> tuple[str, list[Ch
     return "".join(apply_changes(old, kept)), foreign, beyond
 
 
+def lost_definitions(source: Source, text: str) -> list[Definition]:
+    """What the file defines and a new text does not, not even in a similar form under another name.
+
+    Who forgets a gap marker does not mean that a function goes.
+    """
+    before, after = (definitions(each, source.language) for each in (source.text, text))
+    old, new = ({each.name for each in found} for found in (before, after))
+    added = [_words_of(text, each) for each in after if each.name not in old]
+    lost = [(each, _words_of(source.text, each)) for each in before if each.name not in new]
+    return [each for each, words in lost if all(_likeness(words, other) < MIN_LIKENESS for other in added)]
+
+
+def _words_of(text: str, definition: Definition) -> Counter[str]:
+    lines = text.split("\n")[definition.first_line - 1 : definition.last_line]
+    return Counter(re.findall(r"\w+", " ".join(lines)))
+
+
 def missing_line(source: Source, sketch: str, text: str) -> str:
     """The first line that a sketch shows and a text does not have after those above it, "" for none."""
     lines = iter([line.rstrip() for line in text.split("\n")])
@@ -134,6 +152,8 @@ class _Merge:
         self._old, self._new = self._places.old, self._places.new
         if not self._new:
             raise InputError(f"{source.name}: the sketch shows no line of it, only gaps")
+        for place in self._places.gapped_additions:
+            raise self._unclear(place, "the file has no definition of this name, so the gap in it stands for nothing")
         self._idle = list[int]()
 
     def text(self) -> str:
@@ -144,9 +164,8 @@ class _Merge:
         text = "\n".join(apply_changes(self._old_lines, changes))
         if parses(self._source.text, self._source.language) and parses(text, self._source.language) is False:
             raise self._unclear(0, "the file would no longer parse")
-        old, new = self._places.defined, {each.name for each in definitions(text, self._source.language)}
-        if len(old - new) > len(new - old):  # who forgets a gap marker does not mean that a function goes
-            raise self._unclear(0, f"`{min(old - new)}` would be lost, and the sketch shows no gap in its place")
+        if lost := lost_definitions(self._source, text):
+            raise self._unclear(0, f"`{lost[0].name}` would be lost, and the sketch shows no gap in its place")
         text = self._source.with_original_ending(keep_blanks(f"{self._source.text}\n", f"{text}\n", ""))
         if self._idle and text != self._source.text:
             raise self._unclear(
@@ -212,7 +231,8 @@ class _Merge:
         is_header = end < len(self._new) and self._new[end].indent > self._new[places[-1]].indent
         is_inside = 0 < first and last + 1 < len(self._old)
         is_same = lines == [line.text for line in self._old[first : last + 1]]
-        return is_inside and is_same and not is_header and bool(self._places.gaps)
+        is_place_of_next = is_header and self._places.is_only(first) and re.search(r"\w", lines[-1])
+        return is_inside and is_same and not is_place_of_next and bool(self._places.gaps)
 
     def _check_dropped(self, places: Sequence[int], first: int, last: int) -> None:
         old, new = [each.text for each in self._old[first : last + 1]], [self._new[each].text for each in places]

@@ -69,6 +69,7 @@ class SketchPlaces:
         self.ends, self.cut_off = dict[int, int](), set[int]()
         self._starts, self._matched = dict[int, int](), dict[int, int]()
         self._added = set[int]()  # the lines of definitions that the file has not: what they share with it is a copy
+        self.gapped_additions = list[int]()  # the first lines of such with a gap in them
         self._places_of_text: defaultdict[str, list[int]] = defaultdict(list)
         for place, line in enumerate(self.old):
             self._places_of_text[line.text].append(place)
@@ -90,6 +91,10 @@ class SketchPlaces:
     def is_named(self, place: int) -> bool:
         """Whether a statement begins here that the file has under the same name."""
         return place in self._starts
+
+    def is_only(self, old_place: int) -> bool:
+        """Whether no other line of the file is like this one."""
+        return len(self._places_of_text[self.old[old_place].text]) == 1
 
     def place_of(self, place: int) -> int:
         """The line of the file that a known line is."""
@@ -117,6 +122,7 @@ class SketchPlaces:
         for path, own in new.items():
             if own.is_definition and path[-1] not in self.defined:
                 self._added.update(range(own.first, own.last + 1))
+                self.gapped_additions += [own.first] if self._has_gap(own) else []
             named = old.get(path)
             if named is None and own.is_definition and own.is_outer:  # its class may not be shown
                 found = [each for key, each in old.items() if key[-1] == path[-1] and each.is_definition]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from specchat.edit.contract import keep_sketch
 from specchat.edit.sketch import UnclearSketchError, keep_to_sketch, merge_sketch, missing_line
 from specchat.edit.source_text import make_source
 from specchat.errors import InputError
@@ -201,6 +202,19 @@ def test_the_only_lines_of_a_sketch_must_not_be_gaps():
             "# ...\njobs:\n  test:\n    image: b\n    steps: 3\n",
             "name: x\non:\n  push: yes\njobs:\n  test:\n    image: b\n    steps: 3\n",
         ),
+        (  # perhaps g goes, perhaps not
+            "a.c",
+            "int f() {\n  return 1;\n}\n\nint g() {\n  return 2;\n}\n\nint main() {\n  f();\n  g();\n  return 0;\n}\n",
+            "// ...\n}\n\nint main() {\n// ...\n  f();\n  return 0;\n}\n",
+            None,
+        ),
+        (
+            "a.c",
+            "int a;\n\n/* Makes it. */\nint f() {\n  int x = 1;\n  start();\n  return x;\n}\n\n/* The end. */\nint h;\n",
+            "// ...\n/* Makes it. */\nint f_with(int y) {\n  int x = 1;\n  // ...\n  return x;\n}\n"
+            "int f() {return f_with(0);}\n\n/* The end. */\n// ...\n",
+            None,
+        ),
         ("a.txt", "one\ntwo\nthree\nfour\n", "...\ntwo\n3\nfour\n", "one\ntwo\n3\nfour\n"),
     ],
 )
@@ -220,5 +234,8 @@ def test_what_a_model_makes_beside_the_sketch_is_put_back():
     text, foreign, beyond = keep_to_sketch(source, sketch, lossy)
 
     assert (wanted, 2, []) == (text, len(foreign), beyond)
+    without_check = CODE.replace(CODE[CODE.index("    def check") : CODE.index("    store =")], "def main(name):\n")
+    kept = keep_sketch(source, without_check, f"{GAP}def main(name):\n    store = Store()\n{GAP}", lambda _text: True)
+    assert "def check(self, name)" in kept.warnings.summary
     assert "" == missing_line(source, sketch, text)
     assert "    store = Store()" == missing_line(source, sketch, CODE.replace("Store()", "x"))
