@@ -16,7 +16,7 @@ from typing import Any
 from specchat.chat.events import StepDone
 from specchat.chat.tools import ToolCall
 from specchat.errors import HostError
-from specchat.history.history_schema import check_version, schema_version
+from specchat.history.history_schema import check_version, migrate, schema_version
 from specchat.history.step_encoding import unpack_steps
 
 BUSY_TIMEOUT_MILLISECONDS = 250
@@ -225,10 +225,14 @@ def _open_reader(path: Path) -> sqlite3.Connection:
     database.execute("PRAGMA query_only = 1")
     database.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MILLISECONDS}")
     try:
-        check_version(schema_version(database))
+        check_version(version := schema_version(database))
     except HostError as error:
         database.close()
         raise HostError(f"{path}: {error}") from error
+    if version == 0:  # a host has not made its tables yet, or was killed before
+        database.close()
+        database = sqlite3.connect(":memory:", isolation_level=None)
+        migrate(database)
     return database
 
 

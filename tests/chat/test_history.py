@@ -286,6 +286,14 @@ def test_a_reader_cannot_write(path):
         HistoryReader(path)._query("DELETE FROM turns", [])
 
 
+def test_a_file_of_a_host_that_was_killed_before_it_had_tables_is_an_empty_history(path):
+    path.touch()
+
+    with closing(reading.HistoryReader(path)) as reader:
+        assert [] == reader.threads()
+    assert path.read_bytes() == b""
+
+
 def test_a_reader_without_a_file_is_an_error(path):
     with pytest.raises(HostError, match="cannot be read"):
         HistoryReader(path).threads()
