@@ -19,9 +19,7 @@ from specchat.app.edited_files import DiskFile
 from specchat.chat.attachments import decode_bytes
 from specchat.chat.request import MAX_ATTACHED_BYTES
 from specchat.cli.completion import complete_files
-from specchat.cli.edit import run_order, will_write
-from specchat.cli.options import profile_options
-from specchat.cli.session_options import private_option
+from specchat.cli.edit import edit_options, run_order, will_write
 from specchat.errors import InputError, UsageError
 
 USAGE = 'usage: specchat apply FILE ["INSTRUCTION"] < sketch'
@@ -32,17 +30,7 @@ TERMINAL = "/dev/tty"
 @click.command()
 @click.argument("path", metavar="FILE", type=click.Path(path_type=Path), shell_complete=complete_files)
 @click.argument("words", nargs=-1, metavar="[INSTRUCTION]...")
-@click.option("--check", "checks", multiple=True, help="A command that must pass; {} is the file. May be given again.")
-@click.option("-y", "--yes", is_flag=True, help="Apply without asking.")
-@click.option("--diff", "is_diff", is_flag=True, help="Print the diff and write nothing.")
-@click.option("--plan", "is_plan", is_flag=True, help="Print the ways in which the merge would be tried, and stop.")
-@click.option("--json", "is_json", is_flag=True, help="Print a line of JSON; writes only with -y.")
-@click.option("--commit", "is_commit", is_flag=True, help="Commit this change to git, and no other one.")
-@click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Give up after this time.")
-@click.option("--allow-shrink", is_flag=True, help="With -y, accept what the sketch does not show for certain.")
-@click.option("--allow-empty", is_flag=True, help="Exit code 0 when nothing changes.")
-@private_option
-@profile_options
+@edit_options
 def apply(path: Path, words: tuple[str, ...], **options: Any) -> int:
     """Merge a sketch from standard input into a file.
 

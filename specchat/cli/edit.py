@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from specchat.app.edited_files import DiskFile, EditedFile, HeldText
 from specchat.chat.request import MAX_ATTACHED_BYTES
 from specchat.cli.completion import complete_files
 from specchat.cli.edit_files import EditPrinter
-from specchat.cli.options import edit_profile_options, resolve_profile
+from specchat.cli.options import CommandFunction, edit_profile_options, resolve_profile
 from specchat.cli.session_options import open_host_conversation, private_option, session_request
 from specchat.cli.starter_offer import offer_starter
 from specchat.edit.edit_plan import parse_line_range
@@ -63,32 +64,43 @@ class EditCommand(click.Command):
             raise
 
 
+EDIT_OPTIONS = (
+    click.option(
+        "--check", "checks", multiple=True, help="A command that must pass; {} is the file. May be given again."
+    ),
+    click.option("-y", "--yes", is_flag=True, help="Apply without asking."),
+    click.option("--diff", "is_diff", is_flag=True, help="Print the diff and write nothing."),
+    click.option("--plan", "is_plan", is_flag=True, help="Print the ways in which the edit would be tried, and stop."),
+    click.option("--json", "is_json", is_flag=True, help="Print a line of JSON for each file; writes only with -y."),
+    click.option("--commit", "is_commit", is_flag=True, help="Commit this change to git, and no other one."),
+    click.option(
+        "--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+        help="Give up on a file after this time.",
+    ),
+    click.option(
+        "--allow-shrink", is_flag=True, help="Without a review, accept a text that lost comments or many lines."
+    ),
+    click.option("--allow-empty", is_flag=True, help="Exit code 0 when nothing changes."),
+    private_option,
+    edit_profile_options,
+)  # fmt: skip
+
+
+def edit_options(command: CommandFunction) -> CommandFunction:
+    """The options of each command that changes files, by an instruction or by a sketch."""
+    return reduce(lambda made, option: option(made), reversed(EDIT_OPTIONS), command)
+
+
 @click.command(cls=EditCommand)
 @click.argument("words", nargs=-1, metavar="FILE...|- INSTRUCTION...", shell_complete=complete_files)
 @click.option("-l", "--lines", default="", metavar="FIRST-LAST", help="Rewrite only these lines.")
-@click.option("--check", "checks", multiple=True, help="A command that must pass; {} is the file. May be given again.")
-@click.option("-y", "--yes", is_flag=True, help="Apply without asking.")
-@click.option("--diff", "is_diff", is_flag=True, help="Print the diff and write nothing.")
-@click.option("--plan", "is_plan", is_flag=True, help="Print the ways in which the edit would be tried, and stop.")
-@click.option("--json", "is_json", is_flag=True, help="Print a line of JSON for each file; writes only with -y.")
-@click.option("--commit", "is_commit", is_flag=True, help="Commit this change to git, and no other one.")
 @click.option(
     "--together", "is_together", is_flag=True, help="All files in one conversation, so that each sees the others."
 )
-@click.option(
-    "--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Give up on a file after this time."
-)
-@click.option(
-    "--allow-shrink",
-    is_flag=True,
-    help="With -y or as a filter, accept a text that lost comments or many lines.",
-)
-@click.option("--allow-empty", is_flag=True, help="Exit code 0 when nothing changes.")
 @click.option("--lang", default="", help="Language of a piped text, as a file suffix: py, json, toml...")
 @click.option("--stderr", "writes_stderr", is_flag=True, help="As a filter, report errors on stderr.")
 @click.option("--strict", is_flag=True, help="As a filter, print nothing when the edit fails.")
-@private_option
-@edit_profile_options
+@edit_options
 def edit(words: tuple[str, ...], **options: Any) -> int:
     """Rewrite files by an instruction.
 

@@ -8,6 +8,8 @@ from functools import partial
 import pytest
 
 import tests.front
+from specchat.cli.apply import apply as apply_command
+from specchat.cli.edit import edit
 from specchat.cli.main import run
 from tests.edit.scripted import CODE, answers
 from tests.front import Bytes, command
@@ -95,6 +97,12 @@ def test_bad_sketches_are_a_sentence_and_an_exit_code(apply, file, sketch, code,
 
     assert (code, [], CODE) == (ran.code, session.requests, file.read_text())
     assert said in ran.err
+
+
+def test_its_profile_is_that_of_edits():
+    of_apply, of_edit = ({each.name: each.default for each in command.params} for command in (apply_command, edit))
+
+    assert ("edit", of_edit["profile"]) == (of_apply["profile"], "edit")
 
 
 def test_a_sketch_that_breaks_the_file_is_not_written(apply, file):
