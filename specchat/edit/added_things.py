@@ -55,15 +55,18 @@ REPLACEMENT = re.compile(
 
 def missing_addition(source: Source, text: str, instruction: str) -> str:
     """What was to be added and is not there, in words for people; "" if it is there, or if that cannot be told."""
-    for match in REPLACEMENT.finditer(instruction):
-        if not any(match["new"][1:-1] in line for line in _added_lines(source, text, instruction)):
-            return match["new"]
-    verb = ADDITION.match(instruction)
+    replacements, verb = [match["new"] for match in REPLACEMENT.finditer(instruction)], ADDITION.match(instruction)
+    if not replacements and not verb:
+        return ""
+    lines = _added_lines(source, text, instruction)
+    for new in replacements:
+        if not any(new[1:-1] in line for line in lines):
+            return new
     if not verb:
         return ""
     rest = instruction[verb.end() :]
     end = next((each for each in END_OF_THING.finditer(rest) if rest[: each.start()].count("`") % 2 == 0), None)
-    thing, lines = rest[: end.start()] if end else rest, _added_lines(source, text, instruction)
+    thing = rest[: end.start()] if end else rest
     for name in _names(thing, source.text):
         if not any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", line) for line in lines):
             return f"`{name}`"

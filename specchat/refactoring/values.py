@@ -14,6 +14,7 @@ from pathlib import Path
 from tree_sitter import Node
 
 from specchat.edit.operations import AddParameter, NameKind, SetValue
+from specchat.edit.parse_instruction import VERSION, VERSION_SUFFIX
 from specchat.refactoring.language_rules import rules_of
 from specchat.refactoring.project_mentions import PYTHON_SUFFIXES, files_with
 from specchat.refactoring.python_dangers import PLAIN_DECORATORS
@@ -36,8 +37,8 @@ NUMBER = re.compile(
 # a number computed from numbers: 60 * 60, 2**20, (1 + 2) << 3
 ARITHMETIC = re.compile(r"[-+*/%()<>&|~^\s\d_.xXoObBa-fA-FeE]+")
 STRING = re.compile(r"(?P<prefix>[rRuUbB]{0,2})(?P<quote>[\"'])(?P<text>(?:(?!(?P=quote))[^\\\n])*)(?P=quote)")
-VERSION_TEXT = re.compile(r"v?\d+(?:\.\d+){2,}(?:[-+.]?[a-zA-Z][\w.+-]*)?|v\d+(?:\.\d+)*")
-NUMBERED = re.compile(r"v?\d+(?:\.\d+)+(?:[-+.]?[a-zA-Z][\w.+-]*)?")
+VERSION_TEXT = re.compile(rf"{VERSION}|v\d+(?:\.\d+)*")
+NUMBERED = re.compile(rf"v?\d+(?:\.\d+)+{VERSION_SUFFIX}")
 MAIN_TABLES = ([], ["project"], ["package"], ["tool.poetry"])  # whose `version` is that of the project
 KEYED = ("pair", "block_mapping_pair", "flow_pair", "table", "table_array_element")
 CONSTANT_NAMES: tuple[str, ...] = ("true", "false", "none")
