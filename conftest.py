@@ -46,7 +46,7 @@ settings.load_profile("no time limit")
 KEEPS_FROZEN = patch.multiple(gc, freeze=lambda: None, unfreeze=lambda: None)
 MANY_MODULES = 200
 _frozen_modules = 0
-DEFAULT_CASES = 4  # of one test function in a default run; `pytest -m full` runs the others
+DEFAULT_CASES = 2  # of one test function in a default run; `pytest -m full` runs the others
 DEFAULT_MARKS = "not full and not gpu"  # in pyproject.toml
 
 
@@ -111,7 +111,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the cases of a function beyond its first four `full`: those that add the fewest new pairs of values."""
+    """Mark the cases of a function beyond its first two `full`: those that add the fewest new pairs of values."""
     cases = defaultdict[tuple[Path, str], list[pytest.Function]](list)
     for item in items:
         if isinstance(item, pytest.Function) and not any(map(item.get_closest_marker, ("full", "gpu"))):

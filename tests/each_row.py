@@ -1,7 +1,7 @@
 """A table of cases in one test: every row is tried, and all that fail are reported together.
 
 It is for rows that cost milliseconds. A row that loads a model or starts a process is a test of its own, by
-`pytest.mark.parametrize`; of those, a default run takes four (the root's conftest.py).
+`pytest.mark.parametrize`; of those, a default run takes two (the root's conftest.py).
 """
 
 from __future__ import annotations

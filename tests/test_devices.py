@@ -80,6 +80,7 @@ def test_a_gpu_without_graphs_writes_the_text_of_a_cpu(kind, shape, sampler):
             assert model.graphs is None
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["mps", pytest.param("xpu", marks=pytest.mark.full)])
 def test_a_head_drafts_there_without_graphs(kind):
     options = LoadOptions("float32", kind, 1024, exact=True)

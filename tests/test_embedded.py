@@ -123,6 +123,7 @@ def test_answers_of_other_conversations_are_copied():
     assert without_recall.tokens_per_step == alone.tokens_per_step
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "sampling", [pytest.param(each, marks=pytest.mark.full if each != "T0.8" else ()) for each in SAMPLING]
 )

@@ -23,6 +23,7 @@ from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits
 from specchat.loading.load_engine import Engine
+from specchat.profile import Profile
 from specchat.weights.llama_weights import load_llama
 from tests.recorder import recorded
 
@@ -279,6 +280,11 @@ def calling(template: str, *tokens: str) -> Path:
     settings = {"eos_token": "<|end|>", "chat_template": template}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     return folder
+
+
+def tiny_profile() -> Profile:
+    """`speaking` without a draft model."""
+    return Profile().override({"models.target": str(speaking()), "models.draft": ""})
 
 
 @lru_cache

@@ -6,11 +6,12 @@ leaves. Knows no engine.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedModel
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL_FAMILIES
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 VOCABULARY, LAYERS, SEED = 300, 4, 3
 SIZES: dict[str, Any] = {
@@ -85,6 +86,9 @@ NOT_FOR_TEXT = {
 
 def families() -> list[str]:
     """The text families, each once: a config that wraps images and text is left out beside that of its text."""
+    from transformers import CONFIG_MAPPING
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL_FAMILIES
+
     return [
         name
         for name in CAUSAL_FAMILIES
@@ -102,9 +106,13 @@ def tiny_config(family: str, **changes: Any) -> Any:
 
 
 def tiny_network(family: str, **changes: Any) -> PreTrainedModel:
+    from transformers import AutoModelForCausalLM
+
     torch.manual_seed(SEED)
     return AutoModelForCausalLM.from_config(tiny_config(family, **changes), dtype=torch.float32).eval()
 
 
 def _text_config_class(family: str) -> Any:
+    from transformers import CONFIG_MAPPING
+
     return type(CONFIG_MAPPING[family]().get_text_config(decoder=True))

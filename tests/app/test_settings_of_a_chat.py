@@ -101,6 +101,7 @@ def test_two_settings_in_every_order_hold_before_and_after_an_answer_and_after_a
         again.close()
 
 
+@pytest.mark.full
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(some.lists(some.sampled_from([*LINES, "ASK", "RESUME", "NEW HOST", "NEW"]), min_size=3, max_size=9))
 def test_any_settings_hold_whatever_happens_between_them(steps):

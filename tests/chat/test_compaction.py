@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 
+import pytest
+
 from specchat.chat.context_fit import KEPT_CHARACTERS, LEFT_OUT, shorten_results, shorten_turns
 from specchat.chat.events import Failed, Finished, Notice, PrefillProgress
 from specchat.chat.request import Attachment, Request
@@ -201,6 +203,7 @@ def test_the_next_round_reads_only_what_is_new_after_a_compaction():
     assert any(isinstance(event, PrefillProgress) for event in events)
 
 
+@pytest.mark.full
 def test_where_nothing_can_be_shortened_the_answer_is_short_and_nothing_is_said():
     _asked, events = events_of([], Request("z" * (WINDOW - 400), tools=(READ,), compacts=True, max_tokens=1000))
 

@@ -95,6 +95,7 @@ def test_no_drafter_changes_calls_inside_free_text(sampling, variant, monkeypatc
     assert free(sampling, variant) == free(sampling, "plain")
 
 
+@pytest.mark.full
 @each_row("choice", ["required", "weather", "note"])
 @each_row("model", MODELS)
 def test_a_forced_call_is_the_whole_answer_and_valid(model, choice):

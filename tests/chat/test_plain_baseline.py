@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 
+import pytest
+
 from specchat.chat.events import MAX_SHOWN_ERROR
 from specchat.chat.plain_baseline import MAX_PROBES, PlainBaseline, PlainEstimate
 from tests.each_row import each_row
@@ -101,6 +103,7 @@ MACHINES = {
 }
 
 
+@pytest.mark.full
 @each_row("per_conversation", [1, 8])
 @each_row("machine", MACHINES.values())
 def test_a_shown_factor_is_within_fifteen_percent_of_the_truth_when_the_load_changes(machine, per_conversation):

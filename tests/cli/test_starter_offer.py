@@ -83,6 +83,7 @@ def test_a_no_is_remembered(monkeypatch):
     assert Offered("", "embedded") == offered(monkeypatch) == offered(monkeypatch, on_terminal=False)
 
 
+@pytest.mark.full
 def test_a_pull_takes_the_no_back_and_a_removal_gives_it_again(monkeypatch):
     offered(monkeypatch, "n\n")
 
@@ -100,6 +101,7 @@ def test_without_a_terminal_it_is_one_line_that_says_what_is_missing(monkeypatch
     assert "embedded" == told.target
 
 
+@pytest.mark.full
 def test_without_a_terminal_the_demo_downloads_it(monkeypatch):
     told = offered(monkeypatch, on_terminal=False, downloads_unasked=True)
 

@@ -339,6 +339,7 @@ def next_tokens(model: Model, rules: Sampler, text: list[int]) -> list[tuple[int
     return list(zip(ids[0].tolist(), logits[0].softmax(-1).tolist(), strict=True))
 
 
+@pytest.mark.full
 def test_the_acceptance_rate_is_that_of_the_papers():
     sampler = Sampler(1.0, seed=3, uses_rejection_sampling=True)
     agreed = torch.minimum(TABLE.softmax(-1), DRAFT.softmax(-1)).sum(-1)

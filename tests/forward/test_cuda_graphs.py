@@ -45,6 +45,7 @@ def test_the_graphs_of_all_widths_are_captured_before_the_first_turn():
     assert reports == [(done, 7) for done in range(8)]
 
 
+@pytest.mark.full
 def test_no_turn_captures_after_that():
     model, graphs = graphed()
     model.capture_graphs(lambda *_: None)
@@ -140,6 +141,7 @@ def test_a_graph_reads_no_tensor_of_a_cache_that_drops_its_entries():
     assert sampling._all_token_ids.cache_info().currsize == 0
 
 
+@pytest.mark.full
 def test_an_embedding_on_another_device_keeps_the_graphs():
     with fake_gpu() as gpu:
         limits = BatchLimits(prefill_chunk=16, max_rows=32)

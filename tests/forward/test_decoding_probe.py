@@ -102,6 +102,7 @@ def test_a_network_whose_passes_are_all_wrong_is_refused():
         find_form(reference, BatchLimits())
 
 
+@pytest.mark.full
 def test_the_form_is_remembered_until_the_model_changes(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
     probed = []

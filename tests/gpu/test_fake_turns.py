@@ -95,6 +95,7 @@ def test_a_text_that_outgrows_its_slot_goes_on():
     assert growing.cache.require_slot().rows > rows
 
 
+@pytest.mark.full
 def test_a_capture_that_fails_costs_the_graphs_and_not_the_answer(caplog, monkeypatch):
     expected = generation(gpu_model())
     write(expected, config())
@@ -133,6 +134,7 @@ def test_the_time_of_a_capture_is_not_that_of_a_pass(monkeypatch: pytest.MonkeyP
     assert max(step.draft_seconds for step in steps) < 1
 
 
+@pytest.mark.full
 @each_row("temperature", [0.0, 0.8])
 def test_a_grammar_masks_logits_on_the_device(temperature):
     sampler, on_cpu = Sampler(temperature, seed=3), target("dense-qwen3")
@@ -232,6 +234,7 @@ def test_plain_decoding_waits_once_a_step(gpu, sampler):
     assert waits_per_step(gpu, gpu_model(), None, SAMPLERS[sampler]) == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("sampler", ["greedy", pytest.param("T0.8", marks=pytest.mark.full)])
 def test_a_chain_of_a_draft_model_waits_twice_a_step(gpu, sampler):
     model = gpu_model()

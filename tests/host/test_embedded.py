@@ -34,6 +34,7 @@ def tokens_of(events: list[Event]) -> list[int]:
     return [token.token_id for event in events if isinstance(event, StepDone) for token in event.committed_tokens]
 
 
+@pytest.mark.full
 def test_the_same_text_in_process_through_the_host_and_as_json_lines(real_host, monkeypatch):
     with load_engine(load_profile("chat").override(OVERRIDES)).create_session() as session:
         local = text_of(list(session.ask(QUESTION)))

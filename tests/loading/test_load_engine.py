@@ -20,10 +20,9 @@ from specchat.weights.load_options import EMBEDDED
 from tests.each_row import each_row
 from tests.engine_answers import measure_answer
 from tests.gguf_models import write_gguf
-from tests.tiny import SPEAKING, speaking, thinking
+from tests.tiny import SPEAKING, speaking, thinking, tiny_profile
 from tests.tiny_heads import saved_head
 
-ALONE = Profile().override({"models.target": str(speaking()), "models.draft": ""})
 WITHOUT_MODELS = {"auto", "plain", "lookup", "suffix"}
 
 
@@ -39,7 +38,7 @@ def test_the_embedded_models_allow_all_drafters_but_assistants_and_block_heads(e
 
 
 def test_a_target_alone_allows_the_drafters_that_need_no_other_model():
-    engine = load_engine(ALONE)
+    engine = load_engine(tiny_profile())
     with engine.create_session() as session:
         assert set(session.drafters) == WITHOUT_MODELS
         [failed] = session.ask(Request("why", variant="eagle3"))
@@ -49,7 +48,7 @@ def test_a_target_alone_allows_the_drafters_that_need_no_other_model():
 
 
 def test_an_engine_names_the_drafters_that_can_run(embedded):
-    assert load_engine(ALONE).variants == WITHOUT_MODELS
+    assert load_engine(tiny_profile()).variants == WITHOUT_MODELS
     with embedded.create_session() as session:
         assert embedded.variants == set(session.drafters)
 
@@ -66,7 +65,7 @@ def test_a_block_head_drafts_for_its_target(tmp_path):
     config = json.loads((tmp_path / "config.json").read_text()) | {"vocab_size": SPEAKING, "num_target_layers": 2}
     (tmp_path / "config.json").write_text(json.dumps(config))
 
-    engine = load_engine(ALONE.override({"models.heads": [str(tmp_path)]}))
+    engine = load_engine(tiny_profile().override({"models.heads": [str(tmp_path)]}))
 
     with engine.create_session() as session:
         assert isinstance(session.drafters["dflash"], DFlashDrafter)
@@ -75,7 +74,7 @@ def test_a_block_head_drafts_for_its_target(tmp_path):
 
 
 def test_a_head_of_another_target_is_left_out():
-    engine = load_engine(ALONE.override({"models.heads": [str(EMBEDDED / "eagle3")]}))
+    engine = load_engine(tiny_profile().override({"models.heads": [str(EMBEDDED / "eagle3")]}))
 
     assert not engine.resources.heads
     assert "it is for a target with hidden_size 256" in engine.models.notices[0]
@@ -86,7 +85,7 @@ def test_a_head_whose_config_does_not_tell_is_refused_by_its_tensors(tmp_path):
     (tmp_path / "config.json").unlink()
 
     with pytest.raises(ModelError):
-        load_engine(ALONE.override({"models.heads": [str(tmp_path)]}))
+        load_engine(tiny_profile().override({"models.heads": [str(tmp_path)]}))
 
 
 def test_a_draft_model_with_swapped_tokens_is_left_out_and_a_line_names_the_plugin(tmp_path):
@@ -97,7 +96,8 @@ def test_a_draft_model_with_swapped_tokens_is_left_out_and_a_line_names_the_plug
     (tmp_path / "tokenizer.json").write_text(tokens)
 
     same, other = (
-        load_engine(ALONE.override({"models.draft": str(folder)})) for folder in (speaking(layers=1, seed=2), tmp_path)
+        load_engine(tiny_profile().override({"models.draft": str(folder)}))
+        for folder in (speaking(layers=1, seed=2), tmp_path)
     )
 
     assert "draft" in same.variants and not same.models.notices
@@ -108,7 +108,7 @@ def test_a_draft_model_with_swapped_tokens_is_left_out_and_a_line_names_the_plug
 
 
 def test_the_embedded_draft_model_is_left_out_for_another_target_and_a_session_says_so_once():
-    engine = load_engine(ALONE.override({"models.draft": "embedded"}))
+    engine = load_engine(tiny_profile().override({"models.draft": "embedded"}))
 
     with engine.create_session() as session:
         assert set(session.drafters) == WITHOUT_MODELS
@@ -125,7 +125,7 @@ def test_the_embedded_draft_model_is_left_out_for_another_target_and_a_session_s
 def test_a_base_model_without_a_chat_template_continues_the_text_and_says_so(tmp_path):
     shutil.copytree(speaking(), tmp_path, dirs_exist_ok=True)
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<|end|>"}')
-    engine = load_engine(ALONE.override({"models.target": str(tmp_path)}))
+    engine = load_engine(tiny_profile().override({"models.target": str(tmp_path)}))
 
     with engine.create_session() as session:
         events = list(session.ask(Request("once upon a time", max_tokens=2)))
@@ -159,14 +159,14 @@ def test_the_small_model_quotes_its_reference_corpus_and_keeps_the_prompt(embedd
 
 def test_an_own_reference_corpus_is_read_and_a_missing_one_is_an_error(tmp_path):
     (tmp_path / "book.jsonl").write_text('{"topic": "zeugma", "text": "One verb for two nouns."}\n')
-    engine = load_engine(ALONE.override({"prompt.reference_corpus": str(tmp_path / "book.jsonl")}))
+    engine = load_engine(tiny_profile().override({"prompt.reference_corpus": str(tmp_path / "book.jsonl")}))
     with engine.create_session() as session:
         list(session.ask(Request("what is a zeugma", max_tokens=2)))
         assert "zeugma: One verb" in session.turns[-1].rendered_prompt
 
     with pytest.raises(InputError, match=r"none\.jsonl"):
-        load_engine(ALONE.override({"prompt.reference_corpus": str(tmp_path / "none.jsonl")}))
-    assert load_engine(ALONE).models.reference_corpus is None
+        load_engine(tiny_profile().override({"prompt.reference_corpus": str(tmp_path / "none.jsonl")}))
+    assert load_engine(tiny_profile()).models.reference_corpus is None
 
 
 def test_the_reason_names_only_auto_candidates(embedded):
@@ -222,7 +222,7 @@ def test_a_gguf_file_is_prepared_with_a_report_and_then_loaded(tmp_path, monkeyp
 
 def test_a_host_that_stops_ends_a_preparation(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
-    profile = ALONE.override({"models.target": str(write_gguf(tmp_path / "tiny.gguf"))})
+    profile = tiny_profile().override({"models.target": str(write_gguf(tmp_path / "tiny.gguf"))})
     stopped = Flag()
     stopped.set()
 
@@ -273,6 +273,6 @@ def test_the_parser_of_thinking_is_imported_with_a_model_that_thinks(monkeypatch
     imports: list[None] = []
     monkeypatch.setattr("specchat.loading.load_engine.import_parser", lambda: imports.append(None))
 
-    load_engine(ALONE.override({"models.target": str(folder())}))
+    load_engine(tiny_profile().override({"models.target": str(folder())}))
 
     assert len(imports) == count

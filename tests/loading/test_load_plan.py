@@ -25,12 +25,11 @@ from specchat.weights.gguf.gguf_preparation import prepared_gguf
 from specchat.weights.load_options import EMBEDDED
 from tests.each_row import each_row
 from tests.gguf_models import write_gguf
-from tests.tiny import speaking
+from tests.tiny import tiny_profile
 
 OLD_CPU, NEW_CPU, GPU = ComputeFeatures("cpu", False), ComputeFeatures("cpu", True), ComputeFeatures("cuda", True)
 FAST_BLOCKS = ComputeFeatures("cpu", has_cpu_bf16=True, has_fast_gguf_blocks=True)
 MACHINE = Machine((Device(CPU, "a CPU", 2**40, 2**40),))
-LLAMA = Profile().override({"models.target": str(speaking()), "models.draft": ""})
 
 
 def test_the_plan_of_the_default_profile_names_the_embedded_models_and_heads():
@@ -46,13 +45,13 @@ def test_the_plan_of_the_default_profile_names_the_embedded_models_and_heads():
 
 @each_row("features, device, dtype", [(OLD_CPU, "cpu", "float32"), (NEW_CPU, "cpu", "auto"), (GPU, "cuda", "auto")])
 def test_device_and_dtype_follow_from_the_hardware(features, device, dtype):
-    options = plan_load(LLAMA, features).target.options
+    options = plan_load(tiny_profile(), features).target.options
 
     assert (device, dtype) == (options.device, options.dtype)
 
 
 def test_the_profile_overrides_device_dtype_and_format():
-    profile = LLAMA.override({"models.device": "cpu", "models.dtype": "bfloat16", "models.weights": "int8"})
+    profile = tiny_profile().override({"models.device": "cpu", "models.dtype": "bfloat16", "models.weights": "int8"})
 
     target = plan_load(profile, GPU).target
 
@@ -61,7 +60,7 @@ def test_the_profile_overrides_device_dtype_and_format():
 
 
 def test_the_engine_is_loaded_as_planned():
-    profile = LLAMA.override({"models.device": "cpu", "models.dtype": "bfloat16"})
+    profile = tiny_profile().override({"models.device": "cpu", "models.dtype": "bfloat16"})
     layout = load_engine(profile).models.target.pool.layout
 
     assert (plan_load(profile, OLD_CPU).target.options.dtype, "cpu") == (str(layout.dtype)[6:], layout.device.type)
@@ -69,7 +68,7 @@ def test_the_engine_is_loaded_as_planned():
 
 def test_a_missing_hub_model_is_planned_without_a_download(monkeypatch, tmp_path):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    plan = plan_load(LLAMA.override({"models.target": "no/such", "models.heads": ["no/head"]}), OLD_CPU)
+    plan = plan_load(tiny_profile().override({"models.target": "no/such", "models.heads": ["no/head"]}), OLD_CPU)
 
     assert plan.target.folder is None
     assert plan.memory() is None
@@ -79,9 +78,9 @@ def test_a_missing_hub_model_is_planned_without_a_download(monkeypatch, tmp_path
 
 def test_a_missing_folder_and_a_server_profile_are_errors():
     with pytest.raises(ModelError, match="no such folder"):
-        plan_load(LLAMA.override({"models.target": "./none"}), OLD_CPU)
+        plan_load(tiny_profile().override({"models.target": "./none"}), OLD_CPU)
     with pytest.raises(ModelError, match="uses a server"):
-        plan_load(LLAMA.override({"models.backend": "vllm", "models.url": "http://localhost:1"}), OLD_CPU)
+        plan_load(tiny_profile().override({"models.backend": "vllm", "models.url": "http://localhost:1"}), OLD_CPU)
 
 
 def test_the_plan_counts_a_kv_cache_in_8_bits():
@@ -116,7 +115,7 @@ def test_the_text_of_a_plan_says_whether_it_fits(free, words):
 
 
 def test_a_draft_and_heads_of_another_target_are_left_out_with_a_line_each():
-    profile = LLAMA.override({"models.draft": "embedded", "models.heads": [str(EMBEDDED / "mtp"), "embedded"]})
+    profile = tiny_profile().override({"models.draft": "embedded", "models.heads": [str(EMBEDDED / "mtp"), "embedded"]})
 
     plan = plan_load(profile, OLD_CPU)
 
@@ -155,14 +154,14 @@ def test_a_drafter_that_the_user_names_must_fit(values, names, fault):
     chosen = {"names_draft": False, "names_heads": False} | names
 
     with pytest.raises(ModelError, match=fault):
-        check_named_drafters(LLAMA.override(values), **chosen)
-    check_named_drafters(LLAMA.override(values), names_draft=False, names_heads=False)
+        check_named_drafters(tiny_profile().override(values), **chosen)
+    check_named_drafters(tiny_profile().override(values), names_draft=False, names_heads=False)
 
 
 def test_a_gguf_file_is_planned_before_and_after_its_preparation(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
     path = write_gguf(tmp_path / "tiny.gguf")
-    profile = LLAMA.override({"models.target": str(path)})
+    profile = tiny_profile().override({"models.target": str(path)})
 
     before = plan_load(profile, OLD_CPU)
     prepared_gguf(path)
@@ -197,7 +196,7 @@ def test_planning_imports_no_torch():
 )
 def test_a_gguf_file_is_computed_as_it_is_stored_where_that_is_fast(tmp_path, settings, features, weights):
     path = write_gguf(tmp_path / "tiny.gguf")
-    profile = LLAMA.override(
+    profile = tiny_profile().override(
         {"models.target": str(path), **{f"models.{key}": value for key, value in settings.items()}}
     )
 
@@ -215,10 +214,10 @@ def test_blocks_are_fast_on_a_cpu_with_vectors(flags, is_fast):
 def test_blocks_of_a_file_are_planned_with_their_own_bits(tmp_path, bits):
     path = write_gguf(tmp_path / "tiny.gguf", storage=f"Q{bits}_0")
 
-    plan = plan_load(LLAMA.override({"models.target": str(path)}), FAST_BLOCKS)
+    plan = plan_load(tiny_profile().override({"models.target": str(path)}), FAST_BLOCKS)
 
     assert plan.target.memory_format == f"gguf{bits}"
 
 
 def test_a_folder_is_computed_in_floats():
-    assert plan_load(LLAMA, FAST_BLOCKS).target.options.quant_format == "float"
+    assert plan_load(tiny_profile(), FAST_BLOCKS).target.options.quant_format == "float"

@@ -15,11 +15,9 @@ from specchat.drafters import registry
 from specchat.engine.drafter import AnswerTask, Drafter
 from specchat.engine.tree import DraftTree
 from specchat.loading.load_engine import load_engine
-from specchat.profile import Profile
 from tests.engine_answers import measure_answer
-from tests.tiny import speaking
+from tests.tiny import tiny_profile
 
-TINY = Profile().override({"models.target": str(speaking()), "models.draft": ""})
 REQUEST = Request("why why why", max_tokens=60, seed=3, variant="auto")
 DRAFTING = """
 @hookimpl
@@ -65,11 +63,11 @@ def drafting(install):
 
 @pytest.mark.usefixtures("drafting")
 def test_drafters_of_plugins_come_last_unless_the_profile_names_them():
-    with load_engine(TINY).create_session() as session:
-        session.chooser.start_answer(AnswerTask("chat", choose(session, TINY)))
+    with load_engine(tiny_profile()).create_session() as session:
+        session.chooser.start_answer(AnswerTask("chat", choose(session, tiny_profile())))
         assert ("knowing", "raising", "wrong") == session.chooser.drafter_order[-3:]
 
-        ordered = TINY.override({"drafter_orders": [{"kind": "chat", "variants": ["wrong", "plain"]}]})
+        ordered = tiny_profile().override({"drafter_orders": [{"kind": "chat", "variants": ["wrong", "plain"]}]})
         session.chooser.start_answer(AnswerTask("chat", choose(session, ordered)))
         assert "wrong" == session.chooser.drafter_order[0]
 
@@ -81,7 +79,7 @@ def choose(session, profile):
 
 
 def test_auto_uses_a_drafter_of_a_plugin_when_it_is_faster(drafting):
-    engine = load_engine(TINY)
+    engine = load_engine(tiny_profile())
     with engine.create_session() as session:
         list(session.ask(Request(**{**vars(REQUEST), "variant": "plain"})))
         turn = session.turns[-1]
@@ -94,7 +92,7 @@ def test_auto_uses_a_drafter_of_a_plugin_when_it_is_faster(drafting):
 
 
 def test_a_failing_drafter_is_reported_once_and_the_answer_continues(drafting, capsys):
-    engine = load_engine(TINY)
+    engine = load_engine(tiny_profile())
 
     texts = {
         measure_answer(engine, Request(**{**vars(REQUEST), "variant": variant})).text for variant in ("plain", "auto")
@@ -106,7 +104,7 @@ def test_a_failing_drafter_is_reported_once_and_the_answer_continues(drafting, c
 
 
 def test_a_fault_is_shown_with_the_answer_once(drafting):
-    with load_engine(TINY).create_session() as session:
+    with load_engine(tiny_profile()).create_session() as session:
         answers = [list(session.ask(Request(**{**vars(REQUEST), "variant": "raising"}))) for _ in range(2)]
 
     shown = [[event.text for event in events if isinstance(event, Notice)] for events in answers]
@@ -117,7 +115,7 @@ def test_a_fault_is_shown_with_the_answer_once(drafting):
 def test_a_plugin_that_is_not_selected_is_not_heard(drafting):
     heard = []
     drafting.knowing = lambda _parts: Listening(heard)
-    with load_engine(TINY).create_session() as session:
+    with load_engine(tiny_profile()).create_session() as session:
         for variant in ("suffix", "plain", "wrong"):
             list(session.ask(Request(**{**vars(REQUEST), "variant": variant})))
         assert heard == []
@@ -132,7 +130,7 @@ def drafter_threads():
 
 def test_the_thread_of_a_plugin_ends_with_the_session(drafting):
     drafting.knowing = lambda _parts: Listening([])
-    with load_engine(TINY).create_session() as session:
+    with load_engine(tiny_profile()).create_session() as session:
         list(session.ask(Request(**{**vars(REQUEST), "variant": "suffix"})))
         assert drafter_threads() == set()
 
@@ -172,7 +170,7 @@ class Listening(Drafter):
 def test_a_drafter_that_cannot_be_built_in_time_is_left_out_and_said(drafting, monkeypatch, build, fault):
     monkeypatch.setattr(registry, "MAX_BUILD_SECONDS", 0.2)
     drafting.knowing = build
-    with load_engine(TINY).create_session() as session:
+    with load_engine(tiny_profile()).create_session() as session:
         assert "knowing" not in session.drafters
         notices = [event.text for event in session.ask(REQUEST) if isinstance(event, Notice)]
 

@@ -25,9 +25,8 @@ from specchat.tui.screen_commands import all_commands
 from tests.each_row import each_row
 from tests.engine_answers import measure_answer
 from tests.processes import modules_after
-from tests.tiny import speaking
+from tests.tiny import tiny_profile
 
-TINY = Profile().override({"models.target": str(speaking()), "models.draft": ""})
 ASKED = Request("why why why", max_tokens=24, seed=3, temperature=0.8)
 MANY = """
 import click
@@ -203,7 +202,7 @@ def test_a_loader_without_a_text_is_an_error(name, error, message):
 @pytest.mark.usefixtures("drafting")
 @each_row("variant", ["wild", "raising", "outside", "elsewhere", "greedy"])
 def test_no_drafter_of_a_plugin_can_change_the_text(variant, capsys):
-    engine = load_engine(TINY)
+    engine = load_engine(tiny_profile())
 
     plain = measure_answer(engine, Request(**{**vars(ASKED), "variant": "plain"}))
     theirs = measure_answer(engine, Request(**{**vars(ASKED), "variant": variant}))
@@ -215,7 +214,7 @@ def test_no_drafter_of_a_plugin_can_change_the_text(variant, capsys):
 
 @pytest.mark.usefixtures("drafting")
 def test_a_drafter_that_reads_the_cache_of_the_target_drafts_in_the_thread_of_the_engine():
-    engine = load_engine(TINY)
+    engine = load_engine(tiny_profile())
 
     plain, near = (
         measure_answer(engine, Request(**{**vars(ASKED), "variant": variant})) for variant in ("plain", "near")
@@ -227,7 +226,7 @@ def test_a_drafter_that_reads_the_cache_of_the_target_drafts_in_the_thread_of_th
 
 @pytest.mark.usefixtures("drafting")
 def test_a_drafter_that_cannot_be_built_is_reported_and_left_out(capsys):
-    with load_engine(TINY).create_session() as session:
+    with load_engine(tiny_profile()).create_session() as session:
         assert {"wild", "greedy", "plain"} < set(session.drafters)
         assert not {"stranger", "nobody", "unmade", "missing"} & set(session.drafters)
         assert "wild" in session.chooser.drafters
@@ -287,8 +286,8 @@ def test_a_server_whose_plugin_is_missing_says_how_to_install_it(backend):
 
 def test_an_unknown_backend_is_an_error():
     with pytest.raises(ProfileError, match=r"models.backend cannot be 'tiny'"):
-        TINY.override({"models.backend": "tiny"})
-    assert "builtin" == TINY.models.backend
+        tiny_profile().override({"models.backend": "tiny"})
+    assert "builtin" == tiny_profile().models.backend
 
 
 def test_front_ends_know_drafters_of_plugins_without_torch(drafting):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -85,6 +86,7 @@ class NamesRemoved(ast.NodeTransformer):
         return self.generic_visit(node)
 
 
+@pytest.mark.full
 @settings(max_examples=15)
 @given(PROGRAMS, st.sampled_from(["a", "b", "c"]))
 def test_a_renaming_there_and_back_gives_the_same_bytes_and_the_same_tree(program, old):

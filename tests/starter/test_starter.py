@@ -44,6 +44,7 @@ def test_it_knows_a_fact():
     assert "Tokyo" in answer(CAPITAL, "plain")[0]
 
 
+@pytest.mark.full
 def test_it_writes_a_function_and_says_what_it_does():
     text, _totals = answer(FUNCTION, "plain")
 
@@ -51,6 +52,7 @@ def test_it_writes_a_function_and_says_what_it_does():
     assert re.search(r"\b[A-Z][\w ,`'-]+\.(\s|$)", text), text  # the words depend on how the CPU rounds
 
 
+@pytest.mark.full
 def test_it_edits_a_text_that_is_attached():
     text, _totals = answer(EDIT, "plain")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 
+import pytest
+
 from specchat.text.answer_stream import AnswerStream
 from specchat.text.thinking import TEXT
 from specchat.text.tokenizer import Tokenizer
@@ -40,6 +42,7 @@ def walk(grammar, stops: frozenset[int], seed: int) -> list[int]:
     return tokens
 
 
+@pytest.mark.full
 @EVERY_FORMAT
 @each_row("seed", range(3))
 def test_whatever_is_chosen_is_one_valid_call_within_the_limit(name, seed, tmp_path):

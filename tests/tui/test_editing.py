@@ -349,6 +349,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.full
 def test_a_block_is_not_written_just_anywhere(run_on_screen, file):
     async def scenario(driver):
         for (info, command), message in REFUSED.items():
@@ -380,6 +381,7 @@ def test_leaving_the_program_in_the_middle_of_a_review_writes_nothing(run_on_scr
     assert OLD == file.read_text()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("old", "instruction", "new", "reason"),
     [

@@ -90,6 +90,7 @@ def test_e_rewords_the_last_request_and_escape_cancels_it(run_on_screen):
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_an_edited_earlier_question_keeps_the_old_one_with_all_that_followed(run_on_screen):
     async def scenario(driver):
         await two_turns(driver)
@@ -124,6 +125,7 @@ def test_escape_twice_goes_back_to_a_request_and_the_old_version_stays(run_on_sc
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_a_request_that_is_no_longer_mounted_can_be_reworded(run_on_screen, monkeypatch):
     monkeypatch.setattr("specchat.tui.transcript_view.MAX_BLOCKS", 2)
 
@@ -146,6 +148,7 @@ def test_a_request_that_is_no_longer_mounted_can_be_reworded(run_on_screen, monk
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_escape_twice_does_not_rewind_while_there_is_text_or_an_answer(run_on_screen):
     async def scenario(driver):
         await driver.press("escape", "escape")
@@ -164,6 +167,7 @@ def test_escape_twice_does_not_rewind_while_there_is_text_or_an_answer(run_on_sc
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("again", ["r", "/retry"])
 def test_another_answer_hides_none_and_a_click_switches_between_them(run_on_screen, again):
     async def scenario(driver):

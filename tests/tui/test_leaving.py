@@ -107,6 +107,7 @@ def test_an_error_of_a_living_screen_is_not_hidden(run_on_screen, monkeypatch):
         run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_older_turns_and_another_conversation_do_not_get_in_each_others_way(run_on_screen, during):
     async def scenario(driver):
         driver.app.worker_messages.put(conversation(40))

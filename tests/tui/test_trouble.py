@@ -52,6 +52,7 @@ def test_a_host_that_is_killed_before_the_first_request_is_restarted(run_on_scre
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_the_partial_answer_of_a_killed_host_may_be_kept(run_on_screen):
     async def scenario(driver):
         await driver.start_answer(words=10)
@@ -138,6 +139,7 @@ def test_a_killed_engine_and_a_queued_question_lose_nothing(run_on_screen, runti
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_a_question_that_is_sent_again_after_a_kill_keeps_the_partial_as_a_version(run_on_screen, runtime, monkeypatch):
     monkeypatch.setattr("specchat.tui.picker.GRACE_SECONDS", 0.0)
 

@@ -56,6 +56,7 @@ def test_the_converted_weights_are_those_of_the_network(tmp_path, family, storag
         ), name
 
 
+@pytest.mark.full
 @each_row(
     "family, tied", [*((family, True) for family in FAMILIES), ("llama", False), ("qwen3", False), ("phi3", False)]
 )
