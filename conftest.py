@@ -73,8 +73,13 @@ def kernels_anew() -> Iterator[None]:
         native_kernels()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--every-combination", action="store_true", help="of the matrices, with -m full: hours")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     cover.makes_full_cases = config.option.markexpr != DEFAULT_MARKS
+    cover.makes_every_case = config.option.every_combination
 
 
 def freeze_objects() -> None:

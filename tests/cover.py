@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 makes_full_cases = True  # the root's conftest.py says no for a default run, which would make them and leave them out
+makes_every_case = False  # `--every-combination` says yes
 
 Row = tuple[int, ...]  # an index into each axis
 Pair = tuple[int, int, int, int]  # two axes, and an index into each
@@ -44,7 +45,8 @@ def matrix(*axes: list[Any], seldom: Collection[Any] = (), rounds: int = 0, step
 
     Of three and more axes, every second combination (as the black fields of a chessboard): with each choice of all
     values but one, so that every fault which does not need all of them is met. With a `step`, every step-th instead. It
-    has no common divisor with the length of an axis, so that every pair of values remains.
+    has no common divisor with the length of an axis, so that every pair of values remains. All with
+    `pytest -m full --every-combination`, which takes hours.
     """
     if any(gcd(step, len(axis)) > 1 for axis in axes):
         raise ValueError(f"a step of {step} leaves pairs out: an axis has a length with a common divisor")
@@ -54,7 +56,7 @@ def matrix(*axes: list[Any], seldom: Collection[Any] = (), rounds: int = 0, step
     return [
         pytest.param(*row, marks=() if row in cover else pytest.mark.full, id="-".join(map(str, row)))
         for number, (row, at) in enumerate(zip(product(*axes), indices, strict=True))
-        if row in cover or (makes_full_cases and not (sum(at) % 2 if is_halved else number % step))
+        if row in cover or makes_every_case or (makes_full_cases and not (sum(at) % 2 if is_halved else number % step))
     ]
 
 

@@ -58,3 +58,13 @@ def test_a_matrix_has_half_of_the_combinations_and_each_choice_of_all_values_but
 
 def test_a_matrix_of_two_axes_is_whole():
     assert set(product("abc", "de")) == {param.values for param in matrix(list("abc"), list("de"))}
+
+
+def test_every_combination_is_made_when_it_is_asked_for(monkeypatch):
+    axes = list(range(4)), list(range(5)), list(range(3))
+    some = matrix(*axes, step=7)
+
+    monkeypatch.setattr(cover, "makes_every_case", True)
+
+    assert len(some) < 60 / 2
+    assert [*product(*axes)] == [each.values for each in matrix(*axes, step=7)]

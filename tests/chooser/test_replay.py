@@ -240,7 +240,7 @@ HARD = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("stale", "table", "group"), matrix(list(STALE), list(TABLES), MET))
+@pytest.mark.parametrize(("stale", "table", "group"), matrix(list(STALE), list(TABLES), MET, step=5))
 def test_wrong_stored_costs_are_corrected_soon(stale, table, group):
     """Wrong by a factor of three to five when the first of 500 steps is made; all that is lost before it is right.
 
@@ -267,7 +267,7 @@ def deceived(table: CostTable, trace: Trace, rate: float) -> Replayer:
     return player
 
 
-@pytest.mark.parametrize(("lie", "table", "group"), matrix(list(LIES), list(TABLES), list(traces())))
+@pytest.mark.parametrize(("lie", "table", "group"), matrix(list(LIES), list(TABLES), list(traces()), step=5))
 def test_wrong_stored_acceptance_costs_no_more_than_wrong_stored_costs(lie, table, group):
     """All that is lost in 500 steps before it is right; the limits are those of stored costs."""
     answers = traces()[group]

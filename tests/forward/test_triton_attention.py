@@ -99,7 +99,7 @@ def chain(count: int) -> list[list[int]]:
 
 @pytest.mark.parametrize(
     ("length", "size", "heads", "window", "dtype", "soft_cap"),
-    matrix(LENGTHS, SIZES, HEADS, WINDOWS, DTYPES, SOFT_CAPS, rounds=1, seldom=[(17, 1)], step=11),
+    matrix(LENGTHS, SIZES, HEADS, WINDOWS, DTYPES, SOFT_CAPS, rounds=1, seldom=[(17, 1)], step=23),
 )
 def test_the_attention_of_a_tree_is_that_of_the_formula(length, size, heads, window, dtype, soft_cap):
     case = Case.random(heads, size, dtype, length, paths_of(TREE))
