@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 VARIABLE = "SPECCHAT_BUILD_KERNELS"
 STRIPPED = "-s"  # no symbols that only debuggers read: a wheel has six libraries
 
+CPU = Path("/proc/cpuinfo")
 # in torch's words, what they need of a CPU in those of Linux
 CAPABILITIES = {"AVX512": {"avx512f", "avx512vl", "avx512bw", "avx512dq", "fma"}, "AVX2": {"avx2", "fma"}}
 EXTENSIONS = {"VNNI": "avx512_vnni", "BF16": "avx512_bf16", "AMX": "amx_tile"}
@@ -54,7 +55,7 @@ class KernelBuildHook(BuildHookInterface):
             self._folder.cleanup()
 
 
-def compile_for_clone(cpu: Path = Path("/proc/cpuinfo")) -> None:
+def compile_for_clone(cpu: Path = CPU) -> None:
     """Compile beside the sources, so that the first answer need not wait; elsewhere the first load compiles."""
     from specchat.forward.native.native_build import compile_best_library, find_compiler
 
