@@ -1,12 +1,11 @@
-"""`specchat` and `python -m specchat`: the first code that runs. Imports as little as possible."""
+"""`specchat` and `python -m specchat`: the first code that runs."""
 
 import signal
 
 
 def main() -> None:
-    """Run the command. Until the commands are imported, Ctrl-C ends the process at once and prints nothing."""
-    is_usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if is_usual:
+    """Run the command. While it is imported, Ctrl-C ends the process at once and prints nothing."""
+    if is_usual := signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from specchat.cli.main import main as run_command
 

@@ -38,10 +38,9 @@ wrote this page, {date}: {machine}, load {load}.
 
 {table}
 
-The installation takes the packages from the package index, and compiles the kernels for the CPU; the wheel for Linux on
-x86-64 has them compiled. Where a clone was installed without a compiler, or its folder cannot be written, the first load
-compiles and says `compiling the CPU kernels, once, about 30 s`. Every home (`SPECCHAT_HOME`) of an installation uses the
-same compiled kernels.
+The installation takes the packages from the package index, and compiles the kernels for the CPU; the wheel for Linux
+on x86-64 has them compiled. Where an installation did not compile them, the first load does and says
+`compiling the CPU kernels, once, about 30 s`. Every home (`SPECCHAT_HOME`) of an installation uses the same ones.
 """
 
 

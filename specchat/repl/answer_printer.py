@@ -122,7 +122,7 @@ class AnswerPrinter:
         self._waiting.erase()
         self._end_thought()
         if self._is_inside_line:
-            sys.stdout.write(f"{self._wrap.end()}\n")
+            sys.stdout.write(self._wrap.add("", is_last=True) + "\n")
             self._wrap = WordWrap(self._columns)
             sys.stdout.flush()
         self._is_inside_line = False

@@ -1,31 +1,24 @@
 """Breaks lines between words while a text streams, so that the edge of a terminal breaks none. Knows no stream."""
 
-from __future__ import annotations
-
 import re
 
 END_OF_WORD = re.compile(r"(?<=\S)(?=\s)")
 
 
 class WordWrap:
-    """What is added comes back with line breaks; the last word comes when it is complete, or at the end.
-
-    With 0 columns, nothing is broken or kept.
-    """
+    """The last word comes when it is complete, or at the end. With 0 columns, nothing is broken or kept."""
 
     def __init__(self, columns: int) -> None:
         self._columns, self._column, self._last = columns, 0, ""
 
-    def add(self, text: str) -> str:
+    def add(self, text: str, *, is_last: bool = False) -> str:
+        """The part of the text that can be shown now."""
         if not self._columns:
             return text
-        *whole, self._last = END_OF_WORD.split(self._last + text)
-        return "".join(map(self._place, whole))
-
-    def end(self) -> str:
-        """The last word."""
-        last, self._last = self._place(self._last), ""
-        return last
+        *words, self._last = END_OF_WORD.split(self._last + text)
+        if is_last or self._last.endswith("\n"):
+            words, self._last = [*words, self._last], ""
+        return "".join(map(self._place, words))
 
     def _place(self, word: str) -> str:
         """A word, and the blanks before it."""
@@ -36,5 +29,4 @@ class WordWrap:
 
 
 def wrapped(text: str, columns: int) -> str:
-    wrap = WordWrap(columns)
-    return wrap.add(text) + wrap.end()
+    return WordWrap(columns).add(text, is_last=True)

@@ -44,6 +44,16 @@ def test_a_yes_downloads_and_prints_the_file_alone(monkeypatch):
     assert CONTENT == Path(ran.out.decode().strip()).read_bytes()
 
 
+def test_a_bar_is_drawn_on_a_terminal_and_nowhere_else(monkeypatch):
+    quiet = pulled(monkeypatch, "--yes").err
+    packaged = pulled(monkeypatch, on_terminal=True).err  # it is here: the bar ends at once
+    assert 0 == command(monkeypatch, "models", "remove", "starter", "--yes").code
+    drawn = pulled(monkeypatch, "--yes", on_terminal=True).err
+
+    assert "━" in drawn and "━" not in quiet and "\x1b" not in quiet
+    assert "Successfully" not in drawn + quiet + packaged and "Saved" not in drawn + quiet + packaged
+
+
 def test_without_a_terminal_it_needs_a_yes(monkeypatch):
     assert 2 == pulled(monkeypatch).code
     assert 0 == pulled(monkeypatch, "--yes").code

@@ -21,7 +21,7 @@ SIZES = AttentionDimensions(heads=4, kv_heads=2, head_size=12, epsilon=1e-6)
 def cache(kernels_anew, tmp_path, monkeypatch):
     """An empty cache folder, an installation that cannot be written, and a process without loaded kernels."""
     monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(native_build, "COMPILED_BESIDE", tmp_path / "beside")
+    monkeypatch.setattr(native_build, "FOLDER", tmp_path / "package")
     monkeypatch.setattr(native_build.os, "access", lambda path, _mode: path != native_build.FOLDER)
     monkeypatch.delenv(native_ops.ENVIRONMENT_VARIABLE, raising=False)
     return tmp_path / "cache" / "kernels"
@@ -74,7 +74,7 @@ def test_kernels_are_compiled_once_and_cached(compiler, cache, native_library):
 
 
 def test_a_clone_and_its_homes_share_one_library_beside_the_sources(compiler, cache, monkeypatch, native_library):
-    calls, beside = compiler(copying(native_library)), native_build.COMPILED_BESIDE
+    calls, beside = compiler(copying(native_library)), native_build.FOLDER / "__pycache__"
     monkeypatch.setattr(native_build.os, "access", lambda _path, _mode: True)
     assert native_ops.must_be_compiled()
     assert load_again().library is not None

@@ -28,7 +28,7 @@ def test_lines_end_between_words_and_keep_their_indent(text, lines):
 def test_chunks_change_nothing(chunks):
     wrap = WordWrap(8)
 
-    assert wrapped("".join(chunks), 8) == "".join(map(wrap.add, chunks)) + wrap.end()
+    assert wrapped("".join(chunks), 8) == "".join(map(wrap.add, chunks)) + wrap.add("", is_last=True)
 
 
 @given(TEXTS)
@@ -42,4 +42,4 @@ def test_words_are_the_same_and_no_line_is_too_long_that_could_be_broken(text):
 def test_a_word_comes_when_it_is_complete():
     wrap = WordWrap(8)
 
-    assert ["", "the", " beam"] == [wrap.add("th"), wrap.add("e "), wrap.add("beam ")]
+    assert ["", "the", " beam", " is\n"] == [wrap.add("th"), wrap.add("e "), wrap.add("beam "), wrap.add("is\n")]

@@ -22,7 +22,6 @@ from tempfile import TemporaryDirectory
 from specchat.paths import belongs_to_user, cache_folder, user_id
 
 FOLDER = Path(__file__).parent
-COMPILED_BESIDE = FOLDER / "__pycache__"  # as Python's own compiled files: every home uses the same
 SOURCES, HEADERS = (tuple(sorted(FOLDER.glob(f"native_*.{ending}"))) for ending in ("cpp", "h"))
 COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-std=c++17", "-O3", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
@@ -40,11 +39,17 @@ class InstructionSet:
     flags: tuple[str, ...]
 
     def library_name(self) -> str:
-        """Of the library in a wheel. It contains a hash, so one from other sources or flags is never loaded."""
-        return f"native_{self.name}-{source_hash(*self.flags)}.so"
+        """It contains a hash, so a library from other sources or flags, or for another system, is never loaded."""
+        return f"native_{self.name}-{source_hash(*self.flags, platform.machine(), platform.system())}.so"
 
     def wheel_path(self) -> Path:
         return FOLDER / self.library_name()
+
+    def compiled_path(self) -> Path:
+        """Where one is, or will be compiled: beside the sources, for all homes, or in the cache of this one."""
+        beside = FOLDER / "__pycache__" / self.library_name()
+        in_cache = cache_folder() / "kernels" / beside.name
+        return beside if beside.exists() or os.access(FOLDER, os.W_OK) else in_cache
 
 
 _AVX512 = ("-march=x86-64-v4", "-mprefer-vector-width=512")
@@ -88,13 +93,6 @@ def find_compiler() -> str | None:
     return next((path for name in names if name and (path := shutil.which(name))), None)
 
 
-def compiled_library(compiler: str, instruction_set: InstructionSet) -> Path:
-    """Where the library is that this compiler makes, or will be: beside the sources, else in the cache of the user."""
-    name = source_hash(compiler, *instruction_set.flags, platform.machine(), platform.system()) + ".so"
-    beside = COMPILED_BESIDE / name
-    return beside if beside.exists() or os.access(FOLDER, os.W_OK) else cache_folder() / "kernels" / name
-
-
 def compile_best_library(compiler: str, sets: Sequence[InstructionSet]) -> Path:
     """The library with the most extensions that this compiler knows: older ones know neither AMX nor bfloat16."""
     *extended, last = sets
@@ -107,15 +105,12 @@ def compile_best_library(compiler: str, sets: Sequence[InstructionSet]) -> Path:
 
 
 def _compile_once(compiler: str, instruction_set: InstructionSet) -> Path:
-    """The path of the library, compiled unless it is there. A cache that other users can write to is refused.
-
-    Who can write beside the sources could also change these.
-    """
-    library = compiled_library(compiler, instruction_set)
+    """The path of the library, compiled unless it is there. A cache that other users can write to is refused."""
+    library = instruction_set.compiled_path()
     library.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = library.parent.stat()
     is_writable_by_others = user_id() is not None and status.st_mode & WRITABLE_BY_OTHERS
-    if library.parent != COMPILED_BESIDE and (not belongs_to_user(status) or is_writable_by_others):
+    if library.parent.parent != FOLDER and (not belongs_to_user(status) or is_writable_by_others):
         raise PermissionError("other users can write to this folder")
     if not library.exists():
         compile_library(compiler, instruction_set.flags, library)
@@ -129,7 +124,10 @@ def compile_library(compiler: str, flags: Collection[str], library: Path) -> Non
         command = (compiler, *FLAGS, *flags, *map(str, arguments))
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_SECONDS)
 
-    with TemporaryDirectory(dir=library.parent, prefix=".compiling-") as folder, ThreadPoolExecutor() as pool:
+    with (
+        TemporaryDirectory(dir=library.parent, prefix=".compiling-") as folder,
+        ThreadPoolExecutor(os.cpu_count()) as pool,
+    ):
         objects = [Path(folder, f"{source.stem}.o") for source in SOURCES]
         list(pool.map(lambda source, target: call("-c", source, "-o", target), SOURCES, objects))
         call(*objects, "-o", linked := Path(folder, library.name))

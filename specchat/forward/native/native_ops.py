@@ -22,7 +22,6 @@ from specchat.forward.native.native_build import (
     InstructionSet,
     best_in_wheel,
     compile_best_library,
-    compiled_library,
     find_compiler,
     instruction_sets,
 )
@@ -105,10 +104,9 @@ def native_kernels() -> NativeKernels:
 
 def must_be_compiled() -> bool:
     """Whether `native_kernels` would call a compiler, for long."""
-    sets, compiler = _instruction_sets_here(), find_compiler()
-    if compiler is None or os.environ.get(ENVIRONMENT_VARIABLE) == DISABLED or best_in_wheel(sets):
-        return False
-    return not any(compiled_library(compiler, each).exists() for each in sets)
+    sets, is_off = _instruction_sets_here(), os.environ.get(ENVIRONMENT_VARIABLE) == DISABLED
+    is_there = is_off or best_in_wheel(sets) or any(each.compiled_path().exists() for each in sets)
+    return not is_there and find_compiler() is not None
 
 
 def _instruction_sets_here() -> list[InstructionSet]:
@@ -134,8 +132,7 @@ def _load_compiled(sets: Sequence[InstructionSet]) -> NativeKernels:
         message = last_output_line(error.stderr, NO_MESSAGE)
         return NativeKernels(None, f"{compiler} cannot compile them ({message}); {INSTALL_COMPILER}")
     except (OSError, subprocess.TimeoutExpired) as error:
-        folder = compiled_library(compiler, sets[-1]).parent
-        return NativeKernels(None, f"{folder}: {last_output_line(str(error), NO_MESSAGE)}")
+        return NativeKernels(None, f"{sets[-1].compiled_path().parent}: {last_output_line(str(error), NO_MESSAGE)}")
 
 
 def _load(path: Path, origin: str) -> NativeKernels:
