@@ -33,7 +33,7 @@ def compiler(tmp_path, monkeypatch):
 
     def put(script: str):
         calls, program = tmp_path / "calls", tmp_path / "cc"
-        of_one_source = f'case "$*" in *native_ops.cpp*) echo called >> {calls};; esac'
+        of_one_source = f'case "$*" in *native_attention.cpp*) echo called >> {calls};; esac'
         program.write_text(f"#!/bin/sh\n{of_one_source}\n{script}\n")
         program.chmod(0o755)
         monkeypatch.setenv("CXX", str(program))

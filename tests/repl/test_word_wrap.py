@@ -42,4 +42,4 @@ def test_words_are_the_same_and_no_line_is_too_long_that_could_be_broken(text):
 def test_a_word_comes_when_it_is_complete():
     wrap = WordWrap(8)
 
-    assert ["", "the", " beam", " is\n"] == [wrap.add("th"), wrap.add("e "), wrap.add("beam "), wrap.add("is\n")]
+    assert ["", "the", " beam", "\nis\n"] == [wrap.add("th"), wrap.add("e "), wrap.add("beam "), wrap.add("is\n")]
