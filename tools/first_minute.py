@@ -38,7 +38,7 @@ wrote this page, {date}: {machine}, load {load}.
 
 {table}
 
-Without `--installed`, the table begins with the installation, which takes the packages from the package index and
+Without the option, the table begins with the installation, which takes the packages from the package index and
 compiles the kernels for the CPU. The wheel for Linux on x86-64 has them compiled. Where an installation did not
 compile them, the first load does and says `compiling the CPU kernels, once, about 30 s`; it takes about 40 seconds
 of processor time. Every home (`SPECCHAT_HOME`) of an installation uses the same ones. A load above the number of
