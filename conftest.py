@@ -22,12 +22,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 if "SPECCHAT_CACHE" not in os.environ:
     os.environ["SPECCHAT_CACHE"] = tempfile.mkdtemp(prefix="specchat-cache-")
-    # Kernels are named by the hash of their sources: one that was compiled in an earlier run is the same. What jedi
-    # has parsed is not read while another process writes it, so each has its own.
-    for _name, _folder in (("kernels", "kernels"), ("jedi", f"jedi{os.environ.get('PYTEST_XDIST_WORKER', '')}")):
-        _kept = Path(__file__).parent / ".pytest_cache" / _folder
-        _kept.mkdir(mode=0o700, parents=True, exist_ok=True)
-        Path(os.environ["SPECCHAT_CACHE"], _name).symlink_to(_kept)
+    # What jedi has parsed is not read while another process writes it, so each process has its own.
+    _kept = Path(__file__).parent / ".pytest_cache" / f"jedi{os.environ.get('PYTEST_XDIST_WORKER', '')}"
+    _kept.mkdir(mode=0o700, parents=True, exist_ok=True)
+    Path(os.environ["SPECCHAT_CACHE"], "jedi").symlink_to(_kept)
 # Without a GPU, Triton's kernels run in its interpreter, which must be chosen before anything imports Triton.
 _has_gpu = any(Path(driver).exists() for driver in ("/dev/nvidiactl", "/dev/kfd"))
 os.environ.setdefault("TRITON_INTERPRET", "0" if _has_gpu else "1")
@@ -63,7 +61,7 @@ def native_library() -> Path:
 
 @pytest.fixture
 def kernels_anew() -> Iterator[None]:
-    """A process without loaded kernels. Afterwards it has those of the shared cache, which take seconds to compile."""
+    """A process without loaded kernels. Afterwards it has those of all homes, which take long to compile."""
     from specchat.forward.native.native_ops import native_kernels
 
     native_kernels.cache_clear()

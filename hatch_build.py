@@ -1,6 +1,6 @@
-"""Compile the native kernels into a wheel where SPECCHAT_BUILD_KERNELS is 1; without it the wheel fits every system.
+"""Compile the native kernels: into a wheel where SPECCHAT_BUILD_KERNELS is 1, and for this CPU beside a clone.
 
-Runs in the environment of the build, which has none of our dependencies.
+Any other wheel fits every system. Runs in the environment of the build, which has none of our dependencies.
 """
 
 from __future__ import annotations
@@ -13,13 +13,22 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+if TYPE_CHECKING:
+    from specchat.forward.native.native_build import InstructionSet
+
 VARIABLE = "SPECCHAT_BUILD_KERNELS"
 STRIPPED = "-s"  # no symbols that only debuggers read: a wheel has six libraries
+
+CPU = Path("/proc/cpuinfo")
+# in torch's words, what they need of a CPU in those of Linux
+CAPABILITIES = {"AVX512": {"avx512f", "avx512vl", "avx512bw", "avx512dq", "fma"}, "AVX2": {"avx2", "fma"}}
+EXTENSIONS = {"VNNI": "avx512_vnni", "BF16": "avx512_bf16", "AMX": "amx_tile"}
 
 # manylinux2014, the oldest system that pip and uv still know, and its C++ library
 OLDEST_GLIBC, NEWEST_GLIBCXX = 17, (3, 4, 19)
@@ -27,9 +36,11 @@ OLDEST_GLIBC, NEWEST_GLIBCXX = 17, (3, 4, 19)
 
 class KernelBuildHook(BuildHookInterface):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        sys.path.insert(0, self.root)
+        if version == "editable":
+            compile_for_clone()
         if os.environ.get(VARIABLE) != "1" or version == "editable":
             return
-        sys.path.insert(0, self.root)
         self._folder = tempfile.TemporaryDirectory(prefix="kernels-")
         try:
             libraries = compile_for_wheel(Path(self._folder.name))
@@ -42,6 +53,25 @@ class KernelBuildHook(BuildHookInterface):
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         if hasattr(self, "_folder"):
             self._folder.cleanup()
+
+
+def compile_for_clone(cpu: Path = CPU) -> None:
+    """Compile beside the sources, so that the first answer need not wait; elsewhere the first load compiles."""
+    from specchat.forward.native.native_build import compile_best_library, find_compiler
+
+    if (compiler := find_compiler()) is not None and platform.machine() == "x86_64" and cpu.exists():
+        with suppress(OSError, subprocess.SubprocessError):
+            compile_best_library(compiler, instruction_sets_of(cpu))
+
+
+def instruction_sets_of(cpu: Path) -> list[InstructionSet]:
+    """Those that torch, which is not here, would name."""
+    from specchat.forward.native.native_build import instruction_sets
+
+    found = re.search(r"^flags\s*:(.*)$", cpu.read_text(encoding="utf-8"), re.MULTILINE)
+    flags = set(found[1].split()) if found else set[str]()
+    capability = next((name for name, needed in CAPABILITIES.items() if needed <= flags), "DEFAULT")
+    return instruction_sets(capability, {name for name, flag in EXTENSIONS.items() if flag in flags})
 
 
 def compile_for_wheel(folder: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Draws the pictures of README anew: `specchat demo`, and the steps of the walk (`screen_walk.py`) that have a picture.
+"""Draws the pictures of the pages anew: the film of README (`film_screen.py`), `specchat demo`, and those of the walk.
 
 python -m tools.draw_screens docs
 
@@ -18,11 +18,13 @@ from pathlib import Path
 from specchat.host.client import SessionRequest
 from specchat.profile.settings import read_settings
 from specchat.tui.app import ScreenFiles, SpecchatApp
+from tools.film_screen import film_screen
 from tools.screen_driver import ScreenDriver
 from tools.screen_walk import CHAT, Requests, Step, Walk, steps_until_last_picture
 from tools.terminal_picture import draw_svg, run_in_pty
 
 SIZE = 100, 30
+FILM_NAME = "first-conversation"
 DEMO = "specchat", "demo"  # also the first line of its picture
 LOAD = sys.executable, "-m", "specchat", "ask", "--private", "Say yes."  # no picture shows how a model is loaded
 DEMO_TEXTS = "$ specchat demo", "the same text, "  # seen in its picture, whichever model answers
@@ -52,6 +54,14 @@ def draw_walk(folder: Path, requests: Requests, session_request: SessionRequest)
         walk.check()
 
 
+def draw_film(folder: Path, requests: Requests, session_request: SessionRequest) -> None:
+    """Film a first conversation, and write it to the folder."""
+    film = film_screen(
+        lambda private: SpecchatApp(session_request, ScreenFiles.next_to(private / "history.db")), requests
+    )
+    (folder / f"{FILM_NAME}.svg").write_text(film, encoding="utf-8")
+
+
 def draw_demo(folder: Path, command: Sequence[str] = DEMO) -> None:
     """Run the demo on a terminal of its own, and write what it shows to the folder."""
     (folder / "demo.svg").write_text(draw_svg(list(DEMO), run_in_pty(list(command))), encoding="utf-8")
@@ -59,13 +69,17 @@ def draw_demo(folder: Path, command: Sequence[str] = DEMO) -> None:
 
 def main() -> None:
     """Draw all pictures into the folder that the arguments name."""
-    parser = argparse.ArgumentParser(prog="python -m tools.draw_screens", description="The pictures of README.")
+    parser = argparse.ArgumentParser(prog="python -m tools.draw_screens", description="The pictures of the pages.")
     parser.add_argument("folder", type=Path)
-    folder = parser.parse_args().folder
+    parser.add_argument("--film", action="store_true", help="the film alone")
+    arguments = parser.parse_args()
+    folder = arguments.folder.absolute()
     os.environ.pop("NO_COLOR", None)
     subprocess.run(LOAD, check=True, stdout=subprocess.DEVNULL)
-    draw_walk(folder, STARTER_REQUESTS, SessionRequest(settings=read_settings()))
-    draw_demo(folder)
+    if not arguments.film:
+        draw_walk(folder, STARTER_REQUESTS, SessionRequest(settings=read_settings()))
+        draw_demo(folder)
+    draw_film(folder, STARTER_REQUESTS, SessionRequest(settings=read_settings()))
 
 
 if __name__ == "__main__":

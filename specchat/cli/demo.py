@@ -9,7 +9,7 @@ import click
 
 from specchat.app.ask import Answered
 from specchat.chat.request import Attachment, Request
-from specchat.cli.notes import print_note
+from specchat.cli.notes import print_wrapped, reading_columns
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.cli.question_options import command_chat
 from specchat.cli.session_options import conversation_opener
@@ -42,10 +42,11 @@ QUESTIONS = (
     ),
 )
 VARIANTS = {
-    "plain": "one token for each pass of the model, no drafter",
-    "auto": "likely tokens are drafted, several at once, and verified in one pass",
+    "plain": "one pass, a whole computation of the model, for each token",
+    "auto": "likely tokens are drafted, and one pass checks several at once",
 }
 MAX_ANSWER_TOKENS = 120
+NEXT = "\nnow: specchat"
 
 
 @click.command()
@@ -64,22 +65,24 @@ def demo(context: click.Context, question: str | None, **options: Any) -> int:
         options["exact"] = (
             True  # free where kernels are batch invariant; elsewhere a near tie could be rounded differently
         )
+    columns = reading_columns()
     questions = (Request(question),) if question else EMBEDDED_QUESTIONS if target == EMBEDDED else QUESTIONS
     for number, request in enumerate(questions, start=1):
         names = "".join(f" ({file.name})" for file in request.files)
-        print_note(f"\nquestion {number} of {len(questions)}{names}: {request.text.splitlines()[0]}")
+        print_wrapped(f"\nquestion {number} of {len(questions)}{names}: {request.text.splitlines()[0]}")
         answers = list[Answered]()
         for variant, description in VARIANTS.items():
-            print_note(f"\n{variant}: {description}")
+            print_wrapped(f"\n{variant}: {description}")
             # A private conversation for each answer: it must not copy the other one, nor an earlier answer.
             with conversation_opener(context.obj, {**options, "is_private": True})() as conversation:
                 turn = replace(request, variant=variant, seed=1, temperature=0.0, max_tokens=MAX_ANSWER_TOKENS)
                 with interruptible() as stopped:
-                    answers.append(print_answer(command_chat(conversation, AGENT_OFF, ()), turn, stopped))
+                    answers.append(print_answer(command_chat(conversation, AGENT_OFF, ()), turn, stopped, columns))
                 answers[-1].raise_failure()
                 if stopped.is_set():
                     return stopped.exit_code
-        print_note(comparison(*answers))
+        print_wrapped(comparison(*answers))
+    print_wrapped(NEXT)
     return 0
 
 

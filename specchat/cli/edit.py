@@ -207,6 +207,8 @@ def _print_plan(order: EditOrder, session: EditSession) -> int:
 def _run_as_filter(words: Sequence[str], options: dict[str, Any]) -> int:
     """Write the edited stdin to stdout, or stdin unchanged after an error."""
     raw, new = sys.stdin.buffer.read(MAX_ATTACHED_BYTES + 1), None
+    if options["is_plan"]:
+        return run_order(_piped_order(raw, " ".join(words), options), options)
     if not (options["writes_stderr"] or os.environ.get("SPECCHAT_STDERR") or sys.stderr.isatty()):
         _silence_stderr()
     try:
@@ -222,12 +224,17 @@ def _run_as_filter(words: Sequence[str], options: dict[str, Any]) -> int:
     return 0
 
 
-def _edit_piped(raw: bytes, instruction: str, options: dict[str, Any]) -> bytes:
-    """The new text; --check needs a file and is ignored."""
+def _piped_order(raw: bytes, instruction: str, options: dict[str, Any]) -> EditOrder:
+    """The order for a text; --check needs a file and is ignored."""
     if not instruction.strip():
         raise UsageError(f"an edit needs an instruction; {USAGE}")
     text = HeldText(_piped_source(raw, options["lang"]))
-    order = replace(_make_order(instruction, (text,), {**options, "checks": ()}), writes=False, next_steps="")
+    return replace(_make_order(instruction, (text,), {**options, "checks": ()}), writes=False, next_steps="")
+
+
+def _edit_piped(raw: bytes, instruction: str, options: dict[str, Any]) -> bytes:
+    """The new text."""
+    order = _piped_order(raw, instruction, options)
     consent = EditConsent(can_ask=False, allows_loss=options["allow_shrink"])
     with interruptible() as stopped, _open_session(options, stopped, offers_starter=False) as session:
         printer = EditPrinter(instruction, {**options, "is_json": False}, True, stopped, session.runs)

@@ -1,14 +1,31 @@
 """What a command prints for the user beside its result: lines on stderr, so that a pipe gets the result alone."""
 
 import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from shutil import get_terminal_size
 
 import click
 
 from specchat.errors import DeclinedError, UsageError
+from specchat.repl.word_wrap import wrapped
+from specchat.terminal import printable_with_tabs, raw_stream
+
+OnBytes = Callable[[int, str], None]  # the bytes that are here, and what comes
 
 
 def print_note(line: str) -> None:
     click.echo(line, err=True)
+
+
+def print_wrapped(line: str) -> None:
+    """Print a line for reading, which no one copies."""
+    print_note(wrapped(line, reading_columns()))
+
+
+def reading_columns() -> int:
+    """Those of a terminal, 0 elsewhere."""
+    return get_terminal_size().columns if sys.stderr.isatty() else 0
 
 
 def confirm(question: str, action: str, declined_message: str) -> None:
@@ -17,3 +34,17 @@ def confirm(question: str, action: str, declined_message: str) -> None:
         raise UsageError(f"{action} needs a confirmation; --yes gives it")
     if not click.confirm(question, err=True):
         raise DeclinedError(declined_message)
+
+
+@contextmanager
+def download_bar(title: str, total: int, completed: int = 0) -> Generator[OnBytes]:
+    """The one progress bar of downloads, on a terminal only."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    console = Console(file=raw_stream(sys.stderr))
+    is_hidden = not sys.stderr.isatty()
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=is_hidden) as progress:
+        bar = progress.add_task(title, total=total, completed=completed)
+        yield lambda count, title: progress.update(bar, completed=count, description=printable_with_tabs(title))

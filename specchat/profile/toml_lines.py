@@ -20,6 +20,7 @@ HEADER = re.compile(rf"\s*(?P<open>\[\[?)\s*(?P<name>{DOTTED_KEY})\s*\]")
 ASSIGNMENT = re.compile(rf"\s*(?P<name>{DOTTED_KEY})\s*=")
 FIRST_KEY = re.compile(rf"[\s\[]*(?P<name>{KEY})")
 ERROR_LOCATION = re.compile(r"(?P<what>.*) \(at line (?P<line>\d+), column (?P<column>\d+)\)\Z", re.DOTALL)
+STANDS_TWICE = "Cannot overwrite", "Cannot declare"  # how `tomllib` says it
 QUOTES = ('"""', "'''")
 
 
@@ -55,7 +56,8 @@ def parse_toml(path: Path, content: bytes, known_keys: tuple[str, ...] = ()) -> 
     """The same for content that is already read. The result is cached, so callers must not change the tables."""
     try:
         text = content.decode("utf-8")
-        return TomlFile(path, tomllib.loads(text), dict(_key_lines(text)))
+        tables = tomllib.loads(f"{text}\n")  # an error in the last line has its number, too
+        return TomlFile(path, tables, dict(_key_lines(text)))
     except tomllib.TOMLDecodeError as error:
         raise ProfileError(_syntax_error(path, content.decode("utf-8"), str(error), known_keys)) from error
     except UnicodeDecodeError as error:
@@ -71,6 +73,8 @@ def _syntax_error(path: Path, text: str, message: str, known: tuple[str, ...]) -
     line = int(error["line"])
     key = FIRST_KEY.match(text.split("\n")[line - 1])
     name = key["name"].strip("\"'") if key else ""
+    if error["what"].startswith(STANDS_TWICE):
+        return f"{path}:{line}: {name!r} stands twice; keep one"
     hint = did_you_mean(name, known) if name not in known else ""
     return f"{path}:{line}: not valid TOML: {error['what']} (column {error['column']}){hint and f';{hint}'}"
 

@@ -19,6 +19,7 @@ from specchat.app.chat_state import ChatState
 from specchat.app.question import Question
 from specchat.chat.events import LoadingProgress, Notice, PrefillProgress, TextDelta, ThinkingDelta
 from specchat.chat.request import Request
+from specchat.repl.word_wrap import WordWrap, wrapped
 from specchat.terminal import Styled, printable_with_tabs, write_line
 
 LOADING_LINE_SECONDS = 10.0  # between two lines about what takes long, where they cannot be drawn over
@@ -26,9 +27,12 @@ ERASE_LINE = "\r\x1b[2K"
 DIM, NORMAL = "\x1b[2m", "\x1b[22m"
 
 
-def print_answer(chat: ChatState, question: Question | Request, stopped: Flag) -> Answered:
-    """Ask, and print the answer as it streams; returns how it ended. A failure is not printed."""
-    printer, event = AnswerPrinter(), None
+def print_answer(chat: ChatState, question: Question | Request, stopped: Flag, columns: int = 0) -> Answered:
+    """Ask, and print the answer as it streams; returns how it ended. A failure is not printed.
+
+    With columns, lines are broken between words.
+    """
+    printer, event = AnswerPrinter(columns), None
     try:
         for event in ask(chat, question, stopped):
             printer.on_event(event)
@@ -84,7 +88,8 @@ class CallPrinter:
 
 
 class AnswerPrinter:
-    def __init__(self) -> None:
+    def __init__(self, columns: int = 0) -> None:
+        self._columns, self._wrap = columns, WordWrap(columns)
         self._waiting, self._calls = TemporaryLine(), CallPrinter()
         self._printed_loading, self._loading_printed_at = "", 0.0
         self._is_inside_line = self._is_inside_thought = False
@@ -101,7 +106,7 @@ class AnswerPrinter:
                 self._print_thought(text)
             case TextDelta(text=text) if text:
                 self._end_thought()
-                sys.stdout.write(text)
+                sys.stdout.write(self._wrap.add(text))
                 sys.stdout.flush()
                 self._is_inside_line = not text.endswith("\n")
             case Notice(text=text):
@@ -117,14 +122,15 @@ class AnswerPrinter:
         self._waiting.erase()
         self._end_thought()
         if self._is_inside_line:
-            sys.stdout.write("\n")
+            sys.stdout.write(self._wrap.add("", is_last=True) + "\n")
+            self._wrap = WordWrap(self._columns)
             sys.stdout.flush()
         self._is_inside_line = False
 
     def _print_beside(self, *lines: str) -> None:
         self.close()
         for line in lines:
-            print_notice(line)
+            print_notice(wrapped(line, self._columns))
 
     def _on_loading(self, event: LoadingProgress) -> None:
         if self._waiting.is_possible:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+import signal
 import subprocess
 import sys
 
@@ -16,6 +18,7 @@ from specchat.cli.main import COMMANDS, CONNECTION_CLOSED, run, with_default_com
 from specchat.errors import ModelError
 from specchat.plugins.own_plugins import OWN_PLUGINS
 from tests.each_row import each_row
+from tests.front import Bytes
 from tests.plugins.conftest import rediscover
 from tests.processes import modules_after
 from tests.scripted_session import ScriptedSession, scripted_answer
@@ -317,6 +320,22 @@ def test_a_reader_who_leaves_is_no_error():
     assert said == b""
 
 
+def test_ctrl_c_while_the_commands_are_imported_ends_without_a_traceback():
+    code = """
+import os, signal, sys
+class Interrupting:
+    def find_spec(self, name, *_more):
+        if name == "specchat.cli.main":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+from specchat.__main__ import main
+main()
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert (-signal.SIGINT, "", "") == (ran.returncode, ran.stdout, ran.stderr)
+
+
 def test_the_demo_answers_every_question_twice_and_compares(capsys):
     opener = Opener(*[scripted_answer(["The same."])] * 2)
 
@@ -326,14 +345,28 @@ def test_the_demo_answers_every_question_twice_and_compares(capsys):
     assert len({request.text for request in opener.session.requests}) == 1
     err = capsys.readouterr().err
     assert err.count("tokens/step") == 2
-    assert err.splitlines()[-1].startswith("the same text, ")
+    assert err.splitlines()[-3].startswith("the same text, ")
+    assert ["", "now: specchat"] == err.splitlines()[-2:]
+
+
+def test_on_a_terminal_the_demo_is_broken_between_words(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    screen = Bytes(is_terminal=True)
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setattr(sys, "stderr", screen)
+
+    assert run(["demo"], Opener(*[scripted_answer(["the lighthouse ", "at Cape ", "Rosa"] * 4)] * 2)) == 0
+
+    lines = re.sub(r"\x1b\[\S*?[A-Za-z]|\r", "", screen.content().decode()).splitlines()
+    assert "the lighthouse at Cape Rosathe" in [line.rstrip() for line in lines]
+    assert all(len(line.rstrip()) <= 40 for line in lines), lines
 
 
 def test_the_demo_does_not_claim_that_different_texts_are_the_same(capsys):
     opener = Opener(scripted_answer(["One."]), scripted_answer(["Another."]))
 
     assert run(["demo"], opener) == 0
-    assert capsys.readouterr().err.splitlines()[-1].startswith("the texts differ: ")
+    assert capsys.readouterr().err.splitlines()[-3].startswith("the texts differ: ")
 
 
 def test_with_a_real_model_the_demo_asks_a_question_and_for_an_edit(capsys):

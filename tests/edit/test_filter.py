@@ -35,6 +35,13 @@ def test_for_every_bad_answer_the_filter_prints_its_input_and_no_message(monkeyp
     assert (code, b"x = 1\r\ny = 2", "") == (said.ran.code, said.ran.out, said.ran.err)
 
 
+def test_the_plan_of_a_piped_text_is_printed_instead_of_an_edit(monkeypatch):
+    said = say(monkeypatch, [], "-", "rename total to amount", "--plan", stdin=b"def total(a):\n    return a\n")
+
+    assert (0, []) == (said.ran.code, said.asked)
+    assert said.ran.out.startswith(b"stdin.py: 1. rename function `total` to `amount`: ")
+
+
 @pytest.mark.parametrize(
     ("answer", "code"),
     [

@@ -1,11 +1,14 @@
 """Which of the libraries of a wheel runs on a CPU, and on which systems the wheel can be installed."""
 
 import platform
+import subprocess
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
+import torch
 
-from specchat.forward.native import native_build
+from specchat.forward.native import native_build, native_ops
 from specchat.forward.native.native_build import INSTRUCTION_SETS, PLAIN, best_in_wheel, instruction_sets
 from tests.each_row import each_row
 
@@ -74,6 +77,36 @@ def test_the_wheel_names_the_oldest_system_on_which_its_libraries_load(tmp_path,
     other.write_bytes(needed)
 
     assert platform_tag([plain, other]) == tag
+
+
+@needs_the_build_backend
+@pytest.mark.skipif(not Path("/proc/cpuinfo").exists() or platform.machine() != "x86_64", reason="not Linux x86-64")
+def test_the_installation_of_a_clone_compiles_what_torch_would_choose_here(tmp_path, monkeypatch):
+    from hatch_build import compile_for_clone
+
+    compiled = []
+    monkeypatch.setattr(native_build, "find_compiler", lambda: "cc")
+    monkeypatch.setattr(native_build, "compile_best_library", lambda *arguments: compiled.append(arguments))
+
+    compile_for_clone()
+    (tmp_path / "cpuinfo").write_text("flags\t\t: fpu avx avx2 fma\n")
+    compile_for_clone(tmp_path / "cpuinfo")
+    compile_for_clone(tmp_path / "no file")
+
+    here = instruction_sets(torch.backends.cpu.get_cpu_capability(), native_ops.native_extensions())
+    assert [("cc", here), ("cc", instruction_sets("AVX2", set()))] == compiled
+
+
+@needs_the_build_backend
+def test_an_installation_without_a_working_compiler_is_complete(monkeypatch):
+    from hatch_build import compile_for_clone
+
+    def fail(*_arguments):
+        raise subprocess.CalledProcessError(1, "cc")
+
+    monkeypatch.setattr(native_build, "compile_best_library", fail)
+
+    compile_for_clone()
 
 
 @needs_the_build_backend

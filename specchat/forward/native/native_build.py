@@ -1,24 +1,32 @@
-"""How the native kernels are compiled: sources, compilers, instruction sets, and the libraries of a wheel.
+"""How the native kernels are compiled: sources, compilers, instruction sets, and where the libraries lie.
 
-`native_ops.py` compiles them at their first use for the CPU that is there; `hatch_build.py` compiles one library for
-each instruction set when a wheel is built, in an environment without our dependencies: this file imports none of them.
+`native_ops.py` compiles them at their first use for the CPU that is there; `hatch_build.py` does it when a clone is
+installed, and compiles one library for each instruction set into a wheel, in an environment without our dependencies:
+this file imports none of them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import shutil
+import stat
 import subprocess
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from specchat.paths import belongs_to_user, cache_folder, user_id
 
 FOLDER = Path(__file__).parent
 SOURCES, HEADERS = (tuple(sorted(FOLDER.glob(f"native_*.{ending}"))) for ending in ("cpp", "h"))
 COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-std=c++17", "-O3", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
-COMPILE_TIMEOUT_SECONDS = 180  # it takes 7 on a machine that does nothing else
+COMPILE_TIMEOUT_SECONDS = 180  # for one source
+WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 @dataclass(frozen=True)
@@ -31,11 +39,17 @@ class InstructionSet:
     flags: tuple[str, ...]
 
     def library_name(self) -> str:
-        """Of the library in a wheel. It contains a hash, so one from other sources or flags is never loaded."""
-        return f"native_{self.name}-{source_hash(*self.flags)}.so"
+        """It contains a hash, so a library from other sources or flags, or for another system, is never loaded."""
+        return f"native_{self.name}-{source_hash(*self.flags, platform.machine(), platform.system())}.so"
 
     def wheel_path(self) -> Path:
         return FOLDER / self.library_name()
+
+    def compiled_path(self) -> Path:
+        """Where one is, or will be compiled: beside the sources, for all homes, or in the cache of this one."""
+        beside = FOLDER / "__pycache__" / self.library_name()
+        in_cache = cache_folder() / "kernels" / beside.name
+        return beside if beside.exists() or os.access(FOLDER, os.W_OK) else in_cache
 
 
 _AVX512 = ("-march=x86-64-v4", "-mprefer-vector-width=512")
@@ -79,9 +93,42 @@ def find_compiler() -> str | None:
     return next((path for name in names if name and (path := shutil.which(name))), None)
 
 
+def compile_best_library(compiler: str, sets: Sequence[InstructionSet]) -> Path:
+    """The library with the most extensions that this compiler knows: older ones know neither AMX nor bfloat16."""
+    *extended, last = sets
+    for each in extended:
+        try:
+            return _compile_once(compiler, each)
+        except subprocess.CalledProcessError:
+            continue
+    return _compile_once(compiler, last)
+
+
+def _compile_once(compiler: str, instruction_set: InstructionSet) -> Path:
+    """The path of the library, compiled unless it is there. A cache that other users can write to is refused."""
+    library = instruction_set.compiled_path()
+    library.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = library.parent.stat()
+    is_writable_by_others = user_id() is not None and status.st_mode & WRITABLE_BY_OTHERS
+    if library.parent.parent != FOLDER and (not belongs_to_user(status) or is_writable_by_others):
+        raise PermissionError("other users can write to this folder")
+    if not library.exists():
+        compile_library(compiler, instruction_set.flags, library)
+    return library
+
+
 def compile_library(compiler: str, flags: Collection[str], library: Path) -> None:
-    """Compile all sources; CalledProcessError with the compiler's messages when it cannot."""
-    partial = library.with_suffix(f".{os.getpid()}")
-    command = (compiler, *FLAGS, *flags, *map(str, SOURCES), "-o", str(partial))
-    subprocess.run(command, check=True, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_SECONDS)
-    partial.replace(library)
+    """Compile all sources, several at once; CalledProcessError with the compiler's messages when it cannot."""
+
+    def call(*arguments: str | Path) -> None:
+        command = (compiler, *FLAGS, *flags, *map(str, arguments))
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_SECONDS)
+
+    with (
+        TemporaryDirectory(dir=library.parent, prefix=".compiling-") as folder,
+        ThreadPoolExecutor(os.cpu_count()) as pool,
+    ):
+        objects = [Path(folder, f"{source.stem}.o") for source in SOURCES]
+        list(pool.map(lambda source, target: call("-c", source, "-o", target), SOURCES, objects))
+        call(*objects, "-o", linked := Path(folder, library.name))
+        linked.replace(library)

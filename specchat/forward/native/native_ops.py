@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
-import stat
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,15 +21,12 @@ from specchat.errors import last_output_line
 from specchat.forward.native.native_build import (
     InstructionSet,
     best_in_wheel,
-    compile_library,
+    compile_best_library,
     find_compiler,
     instruction_sets,
-    source_hash,
 )
-from specchat.paths import belongs_to_user, cache_folder, user_id
 
 ENVIRONMENT_VARIABLE, DISABLED = "SPECCHAT_KERNELS", "none"
-WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 _POINTER, _INT64, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
 _QK_NORM_ROPE = (_POINTER,) * 9 + (_INT64, _INT, _INT, _INT, _INT, _INT64, _FLOAT, _FLOAT)
@@ -103,8 +98,19 @@ def native_kernels() -> NativeKernels:
     """The kernels for this CPU: those of the wheel, else those that a compiler makes of their sources."""
     if os.environ.get(ENVIRONMENT_VARIABLE) == DISABLED:
         return NativeKernels(None, f"{ENVIRONMENT_VARIABLE}={DISABLED} is set")
-    sets = instruction_sets(torch.backends.cpu.get_cpu_capability(), native_extensions())
+    sets = _instruction_sets_here()
     return _load_from_wheel(sets) or _load_compiled(sets)
+
+
+def must_be_compiled() -> bool:
+    """Whether `native_kernels` would call a compiler, for long."""
+    sets, is_off = _instruction_sets_here(), os.environ.get(ENVIRONMENT_VARIABLE) == DISABLED
+    is_there = is_off or best_in_wheel(sets) or any(each.compiled_path().exists() for each in sets)
+    return not is_there and find_compiler() is not None
+
+
+def _instruction_sets_here() -> list[InstructionSet]:
+    return instruction_sets(torch.backends.cpu.get_cpu_capability(), native_extensions())
 
 
 def _load_from_wheel(sets: Sequence[InstructionSet]) -> NativeKernels | None:
@@ -118,16 +124,15 @@ def _load_from_wheel(sets: Sequence[InstructionSet]) -> NativeKernels | None:
 
 
 def _load_compiled(sets: Sequence[InstructionSet]) -> NativeKernels:
-    compiler, folder = find_compiler(), cache_folder() / "kernels"
-    if compiler is None:
+    if (compiler := find_compiler()) is None:
         return NativeKernels(None, f"no C++ compiler; {INSTALL_COMPILER}")
     try:
-        return _load(_compile_best_library(compiler, sets, folder), "compiled here, for this CPU")
+        return _load(compile_best_library(compiler, sets), "compiled here, for this CPU")
     except subprocess.CalledProcessError as error:
         message = last_output_line(error.stderr, NO_MESSAGE)
         return NativeKernels(None, f"{compiler} cannot compile them ({message}); {INSTALL_COMPILER}")
     except (OSError, subprocess.TimeoutExpired) as error:
-        return NativeKernels(None, f"{folder}: {last_output_line(str(error), NO_MESSAGE)}")
+        return NativeKernels(None, f"{sets[-1].compiled_path().parent}: {last_output_line(str(error), NO_MESSAGE)}")
 
 
 def _load(path: Path, origin: str) -> NativeKernels:
@@ -160,27 +165,3 @@ def native_extensions() -> frozenset[str]:
         "AMX": torch.cpu._is_amx_tile_supported,  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     }
     return frozenset(name for name, is_supported in supported.items() if is_supported())
-
-
-def _compile_best_library(compiler: str, sets: Sequence[InstructionSet], folder: Path) -> Path:
-    """The library with the most extensions that this compiler knows: older ones know neither AMX nor bfloat16."""
-    *extended, last = sets
-    for each in extended:
-        try:
-            return _compile_into_cache(compiler, each, folder)
-        except subprocess.CalledProcessError:
-            continue
-    return _compile_into_cache(compiler, last, folder)
-
-
-def _compile_into_cache(compiler: str, instruction_set: InstructionSet, folder: Path) -> Path:
-    """The path of the library, compiled unless it is cached. A folder that other users can write to is refused."""
-    key = source_hash(compiler, *instruction_set.flags, platform.machine(), platform.system())
-    library = folder / f"{key}.so"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    is_writable_by_others = user_id() is not None and folder.stat().st_mode & WRITABLE_BY_OTHERS
-    if not belongs_to_user(folder.stat()) or is_writable_by_others:
-        raise PermissionError("other users can write to this folder")
-    if not library.exists():
-        compile_library(compiler, instruction_set.flags, library)
-    return library
