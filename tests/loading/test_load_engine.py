@@ -225,8 +225,8 @@ def test_the_first_load_says_that_the_kernels_are_compiled_and_the_next_ones_do_
     monkeypatch.setattr("specchat.loading.load_engine.must_be_compiled", lambda: next(calls))
     first, second = [], []
 
-    load_engine(ALONE, first.append)
-    load_engine(ALONE, second.append)
+    load_engine(tiny_profile(), first.append)
+    load_engine(tiny_profile(), second.append)
 
     assert "compiling the CPU kernels, once, about 30 s…" == first[0].text
     assert second and not any(event.preparation for event in second)
