@@ -1,6 +1,6 @@
 """The chain of a block whose positions were predicted in one pass: the drafts of P-EAGLE and of block heads.
 
-The draft is the best token of each position, or one sample for each with rejection sampling. Where a position depends
+The draft is the best token of each position. Where a position depends
 on the token before it, as in heads of plugins, positions are read one by one. Knows no head but the output of its pass.
 """
 
@@ -51,10 +51,7 @@ class BlockChain:
         self._context, self._block, self._source, self._ids = context, block, source, ids
 
     def build(self) -> DraftTree:
-        if self._context.sampler.wants_draft_samples:
-            self._add_samples()
-        else:
-            self._add_best_tokens()
+        self._add_best_tokens()
         return self.tree
 
     def _add_best_tokens(self) -> None:
@@ -74,20 +71,6 @@ class BlockChain:
                 if log_probability < MIN_LOG_PROBABILITY:
                     return
                 node = self.tree.add(token, node, self._source)
-
-    def _add_samples(self) -> None:
-        """Add one sample for each position, while the chain is probable enough.
-
-        Whether there is a sample must not depend on its value. The confidence in it depends on those before it only.
-        """
-        context, node, log_probability = self._context, ROOT, 0.0
-        for ahead in range(self._block.logits.shape[1]):
-            logits, log_confidence = self._block.next_slot(self.tree.tokens[-1:])
-            log_probability += float(log_confidence) if log_confidence is not None else 0.0
-            if log_probability < MIN_LOG_PROBABILITY:
-                return
-            sample = context.sampler.sample_draft(logits, self._rows(ahead, 1), context.seen_tokens)
-            node = self.tree.add_sample(sample, node, self._source)
 
     def _rows(self, start: int, count: int) -> LogitRows:
         """The rows of the next positions; penalties depend on the draft tokens before, one position at a time."""

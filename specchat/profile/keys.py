@@ -32,7 +32,6 @@ AUTO, EMBEDDED, STARTER = "auto", "embedded", "starter"
 BUILTIN_BACKEND = "builtin"
 SERVER_BACKENDS = ("vllm", "sglang", "openai")  # of the plugin specchat-fleet, known without it
 BACKENDS = (BUILTIN_BACKEND, *SERVER_BACKENDS)
-ACCEPTANCE_TESTS = ("shared_noise", "rejection_sampling")
 PREFILLED_ANSWER, GRAMMAR_ANSWER, FREE_ANSWER = EDIT_ANSWERS = ("prefill", "grammar", "free")
 ANSWER_FORMATS = ("schema", "regex", "choices", "lark")
 THINKING_MODES = ("auto", "on", "off")
@@ -223,7 +222,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Speculation:
-    """Which drafter proposes tokens, how many per step, how they are accepted, and whether passes are bit-identical."""
+    """Which drafter proposes tokens, how many per step, and whether passes are bit-identical."""
 
     variant: str = key(
         "auto",
@@ -231,14 +230,6 @@ class Speculation:
         choices=DRAFTER_NAMES, plugin_choices=plugin_drafters,
     )  # fmt: skip
     budget: int = key(16, "Maximum number of draft tokens per step.", minimum=1, maximum=MAX_DRAFT_TOKENS)
-    acceptance_test: str = key(
-        "shared_noise",
-        'How draft tokens are accepted above temperature 0. "shared_noise": a seed gives the text of plain decoding '
-        'with any drafter. "rejection_sampling": min(1, p/q) with residual sampling, as in the papers; the text has '
-        "the distribution of plain decoding, but a seed gives another text, which also depends on the drafter. Without "
-        "effect with exact.",
-        choices=ACCEPTANCE_TESTS,
-    )  # fmt: skip
     recall: bool = key(
         True,
         "Copying drafters may propose tokens from other conversations: from their answers and attached files. The text "
