@@ -5,13 +5,11 @@ No other module knows the keys: files, environment variables, options, the JSON 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from specchat.devices import FLOAT_FORMAT, KINDS, KV_CACHE_FORMATS, WEIGHT_FORMATS
-from specchat.errors import ProfileError
 from specchat.plugins.discovery import find_extensions
 from specchat.profile.drafter_names import DRAFTER_NAMES, plugin_drafters
 from specchat.profile.validation import (
@@ -20,7 +18,6 @@ from specchat.profile.validation import (
     SettingsSource,
     check_values,
     key,
-    key_types,
     merge_sources,
 )
 
@@ -43,12 +40,7 @@ MAX_SEED = 2**63 - 1
 MAX_TOKENS = 2**24
 MAX_REPEATS = 1000
 MAX_TEMPERATURE = 5
-MCP_NAME, MAX_MCP_NAME = re.compile(r"[A-Za-z0-9]+(?:[_-][A-Za-z0-9]+)*"), 32
 MAX_MCP_SECONDS = 86400
-SECRET_NAME = re.compile(
-    r"(?:^|[_-])(?:token|secret|password|passwd|key|apikey|credentials?|cookie|auth|authorization)(?:$|[_-])",
-    re.IGNORECASE,
-)
 
 
 def _plugin_servers() -> tuple[str, ...]:
@@ -401,48 +393,6 @@ class McpServer:
 
     def __post_init__(self) -> None:
         check_values(self, "mcp")
-        if len(self.name) > MAX_MCP_NAME or not MCP_NAME.fullmatch(self.name):
-            message = f"an MCP server has a name of at most {MAX_MCP_NAME} letters, digits, single - and _"
-            raise InvalidValueError(f"{message}, as in [mcp.github]; not {self.name!r}")
-        if self.command and self.url:
-            raise InvalidValueError(f"mcp.{self.name} has a command and a url; give one of them", ("mcp", "url"))
-        if self.url and not self.url.startswith(("http://", "https://")):
-            message = f"mcp.{self.name}.url must begin with http:// or https://, not {self.url!r}"
-            raise InvalidValueError(message, ("mcp", "url"))
-        self._check_secrets()
-
-    def _check_secrets(self) -> None:
-        """A file gets copied and committed, so no secret stands in it."""
-        for each in self.env:
-            name, equals, _value = each.partition("=")
-            if equals and SECRET_NAME.search(name):
-                message = f"mcp.{self.name}.env: the value of {name} does not belong in a file; write {name!r} alone"
-                raise InvalidValueError(f"{message}, and set it in the environment", ("mcp", "env"))
-        for each in self.headers:
-            name, colon, value = each.partition(":")
-            if not colon or not name.strip():
-                raise InvalidValueError(f"mcp.{self.name}.headers: {name!r} is not 'NAME: VALUE'", ("mcp", "headers"))
-            if SECRET_NAME.search(name) and "${" not in value:
-                message = f"mcp.{self.name}.headers: the value of {name} does not belong in a file; write"
-                raise InvalidValueError(f"{message} '{name}: ${{VARIABLE}}', and set the variable", ("mcp", "headers"))
-
-
-def merged_servers(tables: Sequence[McpServer]) -> tuple[McpServer, ...]:
-    """One table for each server, of tables that come strongest first; ProfileError for one that cannot be reached."""
-    merged = dict[str, McpServer]()
-    for table in reversed(tables):
-        if table.command or table.url or table.name not in merged:
-            merged[table.name] = table
-        else:
-            defaults = McpServer(table.name)
-            names = [name for name in key_types(McpServer) if getattr(table, name) != getattr(defaults, name)]
-            merged[table.name] = replace(merged[table.name], **{name: getattr(table, name) for name in names})
-    for server in merged.values():
-        if not (server.command or server.url) and server.enabled is not False:
-            where = f"{server.location}: " if server.location else ""
-            raise ProfileError(f"{where}mcp.{server.name} needs a command or a url")
-    in_order = (merged[name] for name in dict.fromkeys(table.name for table in tables))
-    return tuple(server for server in in_order if server.command or server.url)
 
 
 @dataclass(frozen=True)
@@ -470,11 +420,6 @@ class Profile:
         "MCP servers, each as a table [mcp.NAME] with a command or a url, in your own profile or in config.toml "
         "(docs/mcp.md, a plugin).",
     )
-
-    @property
-    def mcp_servers(self) -> tuple[McpServer, ...]:
-        """The MCP servers that are turned on, and those that are turned off; each once."""
-        return merged_servers(self.mcp)
 
     def system_prompt(self, task: str) -> str:
         """The system prompt of a request: the tasks of edits have their own."""
