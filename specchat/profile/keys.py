@@ -281,11 +281,6 @@ class Prompt:
         "The most tokens of a thought: it is then closed, and the answer follows. 0: three quarters of limits.answer.",
         minimum=0, maximum=MAX_TOKENS,
     )  # fmt: skip
-    reference_corpus: str = key(
-        "embedded",
-        'A reference corpus: a file with {"topic": ..., "text": ...} on each line; a question about a topic gets its '
-        'text. "embedded" is the small corpus of the embedded target, and none with any other target; "" for none.',
-    )
 
     def __post_init__(self) -> None:
         check_values(self, "prompt")
