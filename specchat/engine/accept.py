@@ -15,7 +15,6 @@ The argument needs three properties:
 - The noise is a pure integer hash. There is no random generator whose state could differ between two runs.
 - Penalties, grammars, truncation and padding use the prefix of *each node*, as plain decoding does.
 - No probability of a drafter is used: a draft token is a point mass, accepted exactly when the target samples it.
-
 """
 
 from specchat.engine.tree import ROOT, DraftTree

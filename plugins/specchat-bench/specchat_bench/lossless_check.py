@@ -4,7 +4,7 @@ Equal text: every variant generates the tokens of plain decoding, greedy and sam
 of plain decoding are compared: within the rounding error of the dtype it is a near tie, which a pass over another
 number of rows may decide the other way; beyond it, it is a fault. In exact mode there are no near ties.
 
-Equal distribution: under both acceptance tests, tokens that were sampled many times are compared with the
+Equal distribution: tokens that were sampled many times are compared with the
 probabilities of a plain pass (Pearson's chi-square test), the first token and the second one.
 """
 
