@@ -39,7 +39,6 @@ SAMPLERS = {
     "greedy": Sampler(),
     "warm": Sampler(temperature=0.8, seed=3),
     "narrow": Sampler(temperature=0.9, top_p=0.8, top_k=20, min_p=0.02, repetition_penalty=1.1, seed=3),
-    "rejecting": Sampler(temperature=0.8, seed=3, uses_rejection_sampling=True),
 }
 NO_GRAPHS = pytest.mark.parametrize("kind", ["mps", "xpu"])
 

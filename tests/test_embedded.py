@@ -95,7 +95,7 @@ def test_the_trained_draft_beats_chance():
 
 
 def test_answers_of_other_conversations_are_copied():
-    profile = Profile().override({"models.draft": "", "models.heads": [], "prompt.reference_corpus": ""})
+    profile = Profile().override({"models.draft": "", "models.heads": []})
     wild = Request("Tell me something.", temperature=1.5, seed=3, max_tokens=60, variant="suffix")
     answers = list[str]()
     private = profile.override({"speculation.recall": False})

@@ -177,7 +177,7 @@ class ToolSources:
 
 def _build_all(request: SourceRequest) -> Mapping[str, ToolSource]:
     sources = {name: _build(extension, request) for name, extension in find_extensions("tool_sources").items()}
-    named = [each.name for each in request.profile.mcp_servers]
+    named = list(dict.fromkeys(each.name for each in request.profile.mcp if each.command or each.url))
     if MCP not in sources and (named or request.editor_servers):
         sources[MCP] = AbsentSource(missing_plugin("the use of MCP servers", MCP), named)
     return sources

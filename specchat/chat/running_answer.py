@@ -351,7 +351,7 @@ def tool_notices(models: LoadedModels, request: Request) -> tuple[str, ...]:
 
 def sampler_of(request: Request, models: LoadedModels) -> Sampler:
     """The sampler of this turn. Each turn draws a new seed unless one is given."""
-    sampling, speculation = request.sampling(models.profile.sampling), models.profile.speculation
+    sampling = request.sampling(models.profile.sampling)
     return Sampler(
         temperature=sampling.temperature,
         top_k=sampling.top_k, top_p=sampling.top_p, min_p=sampling.min_p,
@@ -359,5 +359,4 @@ def sampler_of(request: Request, models: LoadedModels) -> Sampler:
         frequency_penalty=sampling.frequency_penalty, presence_penalty=sampling.presence_penalty,
         seed=secrets.randbits(SEED_BITS) if sampling.seed is None else sampling.seed,
         vocab_size=min(models.tokenizer.vocab_size, models.target.vocab_size),
-        uses_rejection_sampling=speculation.acceptance_test == "rejection_sampling" and not speculation.exact,
     )  # fmt: skip

@@ -53,7 +53,7 @@ class VariantParam(click.ParamType):
 
 
 KEY_BY_FLAG = {
-    "--variant": "speculation.variant", "--acceptance-test": "speculation.acceptance_test",
+    "--variant": "speculation.variant",
     "--seed": "sampling.seed", "--temperature": "sampling.temperature", "--top-p": "sampling.top_p",
     "--top-k": "sampling.top_k", "--min-p": "sampling.min_p",
     "--max-tokens": "limits.answer", "--thinking-tokens": "prompt.thinking_tokens",

@@ -1,7 +1,7 @@
 """Drafters: one published idea in each file. Each builds a `DraftTree` from the engine's interface.
 
 registry.py          the one table of built-in drafters, and how each is built from the loaded models
-prompt_lookup.py     copies what followed the same n-gram earlier in the text
+prompt_lookup.py     copies what followed the longest match earlier in the text
 suffix_decoding.py   the same over the longest context, weighted by frequency, in other conversations, too
 realign.py           copies a file that is being rewritten, and finds its place again after each change
 draft_model.py       a small model with the target's tokens

@@ -1,6 +1,6 @@
 """The chain of a block whose positions were predicted in one pass: the drafts of P-EAGLE and of block heads.
 
-The draft is the best token of each position, or one sample for each with rejection sampling. Where a position depends
+The draft is the best token of each position. Where a position depends
 on the token before it, as in heads of plugins, positions are read one by one. Knows no head but the output of its pass.
 """
 
@@ -43,54 +43,25 @@ class DraftedBlocks:
         return SlotOutput(self.logits[:, self._slot - 1], None)
 
 
-class BlockChain:
-    """Builds the draft of one block. `ids`: the target's token of each column of a draft vocabulary [Vd]"""
+def chain_of_block(context: DraftContext, block: DraftedBlocks, source: str, ids: Tensor | None) -> DraftTree:
+    """The best token of each position of one block under the noise there, while the chain is probable enough.
 
-    def __init__(self, context: DraftContext, block: DraftedBlocks, source: str, ids: Tensor | None) -> None:
-        self.tree = DraftTree(context.tokens[-1])
-        self._context, self._block, self._source, self._ids = context, block, source, ids
-
-    def build(self) -> DraftTree:
-        if self._context.sampler.wants_draft_samples:
-            self._add_samples()
-        else:
-            self._add_best_tokens()
-        return self.tree
-
-    def _add_best_tokens(self) -> None:
-        """Add the best token of each position under the noise there, while the chain is probable enough."""
-        context, block = self._context, self._block
-        node, log_probability, slots = ROOT, 0.0, block.logits.shape[1]
-        chunk = 1 if context.sampler.has_penalties or block.is_sequential else slots
-        for start in range(0, slots, chunk):
-            logits, log_confidence = block.next_slot(self.tree.tokens[-1:]) if chunk == 1 else (block.logits[0], None)
-            best = rank_rows(logits, context.sampler, self._rows(start, chunk), context.seen_tokens, count=SHORTLIST)
-            if log_confidence is None:
-                log_confidence = best.scores.log_softmax(-1)[:, 0].clamp_(max=0.0)
-            for token, token_log_probability in zip(
-                best.token_ids[:, 0].tolist(), log_confidence.tolist(), strict=True
-            ):
-                log_probability += token_log_probability
-                if log_probability < MIN_LOG_PROBABILITY:
-                    return
-                node = self.tree.add(token, node, self._source)
-
-    def _add_samples(self) -> None:
-        """Add one sample for each position, while the chain is probable enough.
-
-        Whether there is a sample must not depend on its value. The confidence in it depends on those before it only.
-        """
-        context, node, log_probability = self._context, ROOT, 0.0
-        for ahead in range(self._block.logits.shape[1]):
-            logits, log_confidence = self._block.next_slot(self.tree.tokens[-1:])
-            log_probability += float(log_confidence) if log_confidence is not None else 0.0
+    `ids`: the target's token of each column of a draft vocabulary [Vd]. Penalties depend on the draft tokens before, so
+    with them a chain is read position by position.
+    """
+    tree, sampler, first = DraftTree(context.tokens[-1]), context.sampler, len(context.tokens) - 1
+    node, log_probability, slots = ROOT, 0.0, block.logits.shape[1]
+    chunk = 1 if sampler.has_penalties or block.is_sequential else slots
+    for start in range(0, slots, chunk):
+        logits, log_confidence = block.next_slot(tree.tokens[-1:]) if chunk == 1 else (block.logits[0], None)
+        paths = [tree.tokens[1:]] if sampler.has_penalties else None
+        rows = LogitRows(list(range(first + start, first + start + chunk)), paths, ids)
+        best = rank_rows(logits, sampler, rows, context.seen_tokens, count=SHORTLIST)
+        if log_confidence is None:
+            log_confidence = best.scores.log_softmax(-1)[:, 0].clamp_(max=0.0)
+        for token, token_log_probability in zip(best.token_ids[:, 0].tolist(), log_confidence.tolist(), strict=True):
+            log_probability += token_log_probability
             if log_probability < MIN_LOG_PROBABILITY:
-                return
-            sample = context.sampler.sample_draft(logits, self._rows(ahead, 1), context.seen_tokens)
-            node = self.tree.add_sample(sample, node, self._source)
-
-    def _rows(self, start: int, count: int) -> LogitRows:
-        """The rows of the next positions; penalties depend on the draft tokens before, one position at a time."""
-        first = len(self._context.tokens) - 1 + start
-        paths = [self.tree.tokens[1:]] if self._context.sampler.has_penalties else None
-        return LogitRows(list(range(first, first + count)), paths, self._ids)
+                return tree
+            node = tree.add(token, node, source)
+    return tree

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from specchat.drafters.block_chain import BlockChain
+from specchat.drafters.block_chain import chain_of_block
 from specchat.drafters.head_drafter import HeadDrafter
 from specchat.drafters.heads.spec import DFLASH
 from specchat.engine.drafter import DraftContext, Drafter
@@ -38,7 +38,7 @@ class DFlashDrafter(HeadDrafter["DFlashHead"]):
                 self.head.prefill(chunk, self._first_position + self.cache.length, self.cache)
         root = [context.tokens[-1]]
         block = self.head.draft_block(root, [stored_tokens], self.cache, self._first_position, max_draft_tokens)
-        return BlockChain(context, block, self.name, self.head.draft_to_target_ids).build()
+        return chain_of_block(context, block, self.name, self.head.draft_to_target_ids)
 
 
 def build(resources: DraftingResources) -> Drafter | None:

@@ -1,7 +1,7 @@
 """A draft model: a small model with the target's tokens drafts a chain.
 
 Speculative decoding as in Leviathan et al. (arXiv 2211.17192) and Chen et al. (arXiv 2302.01318), with shared
-randomness (arXiv 2408.07978). With rejection sampling it samples with noise of its own and reports its distributions.
+randomness (arXiv 2408.07978).
 It has a KV cache of its own that persists across turns, and it works on the target's token ids.
 """
 
@@ -28,7 +28,7 @@ class DraftModelDrafter(Drafter):
     """Drafts a chain with a small model; at T > 0 each token of it has a second-best sibling.
 
     With shared randomness the draft's second choice is often the target's first, so a sibling is worth its row; at
-    T = 0 a longer chain is worth more. With rejection sampling each token of the chain is one sample.
+    T = 0 a longer chain is worth more.
     """
 
     name = "draft"
@@ -40,7 +40,7 @@ class DraftModelDrafter(Drafter):
     def propose(self, context: DraftContext) -> DraftTree:
         """A chain of `chain_length` tokens, shorter if the budget or the draft model's context window ends."""
         tree = DraftTree(context.tokens[-1])
-        siblings = 1 if context.sampler.temperature == 0 or context.sampler.wants_draft_samples else 2
+        siblings = 1 if context.sampler.temperature == 0 else 2
         chain_length = min(
             self.chain_length, context.max_draft_tokens // siblings, self.model.context_window - len(context.tokens)
         )
@@ -58,45 +58,27 @@ class DraftModelDrafter(Drafter):
         self.cache.rollback(length)
 
     def _draft_chain(self, tree: DraftTree, context: DraftContext, chain_length: int, siblings: int) -> None:
+        """Each sampled token stays on the device as the next input; only penalties, which depend on the tokens before,
+        wait for it.
+        """
         unread = self._replace_unknown_tokens(context.tokens[self.cache.length :])
         while len(unread) > self.model.prefill_chunk:
             self.model.prefill(unread[: self.model.prefill_chunk], self.cache)
             unread = unread[self.model.prefill_chunk :]
-        if context.sampler.wants_draft_samples or context.sampler.has_penalties:
-            self._draft_token_by_token(tree, context, chain_length, siblings, unread)
-        else:
-            self._draft_on_device(tree, context, chain_length, siblings, unread)
-
-    def _draft_on_device(
-        self, tree: DraftTree, context: DraftContext, chain_length: int, siblings: int, unread: list[int]
-    ) -> None:
-        """Keep each sampled token on the device as the next input; wait once, when all are computed."""
-        best, tokens = list[Tensor](), cast("list[int] | Tensor", unread)
+        tokens, leaf, best = cast("list[int] | Tensor", unread), ROOT, list[Tensor]()
         for index in range(chain_length):
             logits = self.model.prefill(tokens, self.cache).logits
-            rows = LogitRows([len(context.tokens) - 1 + index])
-            best.append(rank_rows(logits, context.sampler, rows, count=siblings).token_ids)
-            tokens = best[-1][0, :1]
-        leaf = ROOT
-        for choices in torch.cat(best).tolist():
-            leaf = tree.add_siblings(choices, leaf, self.name)
-
-    def _draft_token_by_token(
-        self, tree: DraftTree, context: DraftContext, chain_length: int, siblings: int, unread: list[int]
-    ) -> None:
-        """Synchronize after each token: for penalties, which depend on draft tokens, and for draft samples."""
-        leaf = ROOT
-        for index in range(chain_length):
-            logits = self.model.prefill(unread, self.cache).logits
-            if context.seen_tokens is not None:  # on the target's device
-                logits = logits.to(context.seen_tokens.counts.device)
-            rows = LogitRows([len(context.tokens) - 1 + index], [tree.path_tokens(leaf)])
-            if context.sampler.wants_draft_samples:
-                leaf = tree.add_sample(context.sampler.sample_draft(logits, rows, context.seen_tokens), leaf, self.name)
+            if (seen := context.seen_tokens) is not None:  # on the target's device
+                logits = logits.to(seen.counts.device)
+            rows = LogitRows([len(context.tokens) - 1 + index], None if seen is None else [tree.path_tokens(leaf)])
+            best.append(rank_rows(logits, context.sampler, rows, seen, siblings).token_ids)
+            if seen is None:
+                tokens = best[-1][0, :1]
             else:
-                best = rank_rows(logits, context.sampler, rows, context.seen_tokens, siblings).token_ids[0].tolist()
-                leaf = tree.add_siblings(best, leaf, self.name)
-            unread = self._replace_unknown_tokens([tree.tokens[leaf]])
+                leaf = tree.add_siblings(best.pop()[0].tolist(), leaf, self.name)
+                tokens = self._replace_unknown_tokens([tree.tokens[leaf]])
+        for choices in torch.cat(best).tolist() if best else ():
+            leaf = tree.add_siblings(choices, leaf, self.name)
 
     def _replace_unknown_tokens(self, tokens: list[int]) -> list[int]:
         """Replace tokens that only the target has (control tokens) by token 0."""

@@ -1,7 +1,7 @@
 """A guard around the drafter of a plugin, which may be wrong, slow or hostile.
 
 The drafter runs in a thread of its own and gets copies of the text and of outcomes, and no KV cache. Its tree is
-validated and copied without its samples, because the text would depend on the probabilities that it reports. Outcomes
+validated and copied. Outcomes
 are passed on without waiting while few of them are pending; a proposal is waited for, for a limited time. After an
 exception of any kind, or a call that takes too long, the drafter is switched off for the rest of the conversation, and
 the answer continues without it. In answers for which it is not selected it hears nothing. The thread starts with the

@@ -15,7 +15,7 @@ device.py          copies to the device that do not wait
 penalties.py       what tokens of the text lose at each node, for sampling and drafting
 sampling.py        logits to tokens: temperature, Gumbel noise
 truncation.py      which tokens top-k, top-p and min-p keep
-accept.py          the argument for losslessness, the rejection-sampling rule and the walk
+accept.py          the argument for losslessness, and the walk
 probabilities.py   the probabilities of committed tokens, for a reader who asks for them
 hidden_states.py   the target's hidden states, stored for drafters with a head
 """

@@ -152,11 +152,10 @@ class Generation:
 
     def decode(self, config: GenerationConfig) -> Iterator[Step]:
         """Extend the text, one step at a time, until a stop token or the limit. `prefill` must have finished."""
-        remaining = config.max_new_tokens
-        seen = config.sampler.make_seen_tokens(self.tokens, self.target.vocab_size, self.target.pool.layout.device)
+        remaining, sampler = config.max_new_tokens, config.sampler
+        seen = sampler.make_seen_tokens(self.tokens, self.target.vocab_size, self.target.pool.layout.device)
         while remaining > 0:
             started_at = pass_seconds()
-            sampler = config.sampler.at_step(len(self.tokens))
             budget = min(config.max_draft_tokens, remaining - 1, self.target.max_rows - 1)
             context = DraftContext(self.tokens, sampler, budget, seen, self.cache)
             tree = config.drafter.propose(context) if budget > 0 else DraftTree(self.tokens[-1])

@@ -57,9 +57,6 @@ class AnswerTask:
 class Drafter:
     """Proposes draft tokens. A drafter can change the speed of decoding, never the text.
 
-    With rejection sampling, a drafter that has probabilities draws its tokens with `Sampler.sample_draft` and reports
-    every draw with `DraftTree.add_sample`. Draft tokens of all other drafters follow the default rule.
-
     This base class is plain decoding. `observe` is called on every drafter of a session, also on those that did not
     propose, so it only stores data. Expensive work belongs in `propose`, where the chooser measures it.
     """

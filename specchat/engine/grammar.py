@@ -85,5 +85,4 @@ def _with_forced_tokens(tree: DraftTree, forced_tokens: list[int], max_draft_tok
             child = merged.add(tree.tokens[node], parent, tree.sources[node])
         if child is not None:
             merged_nodes[node] = child
-    merged.samples = {merged_nodes[node]: sample for node, sample in tree.samples.items() if node in merged_nodes}
     return merged

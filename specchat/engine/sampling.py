@@ -6,8 +6,8 @@ that depends on the seed, the position and the token alone. It knows no drafter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -16,10 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specchat.engine.accept import rejection_sampling_probabilities
 from specchat.engine.device import copy_to_device
 from specchat.engine.penalties import Penalties, SeenTokens
-from specchat.engine.tree import DraftSample, DraftTree
+from specchat.engine.tree import DraftTree
 from specchat.engine.truncation import (
     MASKED_LOGIT,
     KeptTokens,
@@ -30,9 +29,6 @@ from specchat.engine.truncation import (
     mask_top_p,
 )
 
-# Noise for other purposes than the target's samples uses positions that no token has.
-STEP_NOISE_POSITION, DRAFTER_NOISE_POSITION = -1, -2
-
 
 @dataclass(frozen=True)
 class LogitRows:
@@ -41,7 +37,6 @@ class LogitRows:
     positions: list[int]  # of the token before each row [N]
     draft_paths: list[list[int]] | None = None  # draft tokens between the text and each row; only for penalties
     token_ids: Tensor | None = None  # the target's token id of every column, for a reduced vocabulary [V]
-    draft_samples: Mapping[int, DraftSample] = field(default_factory=dict[int, DraftSample])  # by row
     allowed_mask: Tensor | None = None  # of a grammar, for the target alone. bool [N, V]
 
 
@@ -74,18 +69,14 @@ class DeviceNoise:
         """
         ids = _column_ids(logits) if token_ids is None else token_ids
         noise = _noise_of(_random_bits(self.keys, ids)) * self.scale
-        return _top_tokens(self.scaled_logits(logits, token_ids) + noise, token_ids, count)
+        scaled = logits.float() / self.temperature
+        if token_ids is None:
+            scaled = scaled.masked_fill(ids >= self.vocab_size, MASKED_LOGIT)
+        return _top_tokens(scaled + noise, token_ids, count)
 
     def sample(self, logits: Tensor) -> Tensor:
         """The best token of each row, packed. [N, V] -> [N, 2]"""
         return pack_samples(self.rank(logits))
-
-    def scaled_logits(self, logits: Tensor, token_ids: Tensor | None = None) -> Tensor:
-        """Logits at this temperature, without padding. [N, V]"""
-        scaled = logits.float() / self.temperature
-        if token_ids is not None:
-            return scaled
-        return scaled.masked_fill(_column_ids(logits) >= self.vocab_size, MASKED_LOGIT)
 
 
 class Ranking(NamedTuple):
@@ -95,21 +86,11 @@ class Ranking(NamedTuple):
     scores: Tensor  # -inf where the rules allow no token [N, count]
 
 
-class DrawnToken(NamedTuple):
-    """A draft sample that is still on the device."""
-
-    token: Tensor  # [1]
-    token_ids: Tensor  # [C]
-    probabilities: Tensor  # q [C]; 0 for tokens that the rules exclude
-
-
 @dataclass(frozen=True)
 class Sampler:
     """Samples tokens from logits. The same seed and position always use the same noise.
 
     The rules and their order are those of transformers: penalties, grammar, temperature, top-k, top-p, min-p.
-    With `uses_rejection_sampling`, drafters sample their tokens and report the distributions. The text then depends on
-    the drafter as well as on the seed, while its distribution stays the same.
     """
 
     temperature: float = 0.0
@@ -121,7 +102,6 @@ class Sampler:
     presence_penalty: float = 0.0
     seed: int = 0
     vocab_size: int | None = None  # token ids from here on are padding and never sampled
-    uses_rejection_sampling: bool = False
 
     @property
     def has_penalties(self) -> bool:
@@ -135,19 +115,6 @@ class Sampler:
     def is_truncating(self) -> bool:
         return bool(self.top_k) or self.top_p < 1 or self.min_p > 0
 
-    @property
-    def wants_draft_samples(self) -> bool:
-        """Whether drafters with probabilities must sample their tokens; at T = 0 there is nothing to sample."""
-        return self.uses_rejection_sampling and self.temperature > 0
-
-    def at_step(self, text_length: int) -> Sampler:
-        """The sampler of the step after `text_length` tokens: with rejection sampling, each step has its own noise."""
-        return (
-            replace(self, seed=_splitmix64(_splitmix64(self.seed, STEP_NOISE_POSITION), text_length))
-            if self.wants_draft_samples
-            else self
-        )
-
     def make_seen_tokens(self, tokens: list[int], vocab_size: int, device: torch.device) -> SeenTokens | None:
         """The tokens that penalties need; None without penalties."""
         return SeenTokens(tokens, vocab_size, device) if self.has_penalties else None
@@ -155,12 +122,7 @@ class Sampler:
     def rows_of_tree(self, tree: DraftTree, text_length: int, allowed_mask: Tensor | None = None) -> LogitRows:
         """The rows of the nodes of a tree, for a text of `text_length` tokens including the root."""
         paths = [tree.path_tokens(node) for node in range(len(tree))] if self.has_penalties else None
-        return LogitRows(
-            [text_length - 1 + depth for depth in tree.depths],
-            paths,
-            draft_samples=tree.samples,
-            allowed_mask=allowed_mask,
-        )
+        return LogitRows([text_length - 1 + depth for depth in tree.depths], paths, allowed_mask=allowed_mask)
 
     def penalize(self, logits: Tensor, rows: LogitRows, seen_tokens: SeenTokens | None) -> Tensor:
         """The logits after the penalties, as floats of their own; without penalties they are given back. [N, V]"""
@@ -175,7 +137,7 @@ class Sampler:
         has_rules = seen_tokens is not None or rows.allowed_mask is not None or rows.token_ids is not None
         if self.temperature == 0:
             return None if has_rules else replace(NO_NOISE, vocab_size=self.vocab_size)
-        if has_rules or self.is_truncating or rows.draft_samples:
+        if has_rules or self.is_truncating:
             return None
         return NoiseInputs(self.noise_keys(rows.positions), self.temperature, 1.0, self.vocab_size)
 
@@ -186,10 +148,6 @@ class Sampler:
     def noise_keys(self, positions: list[int]) -> list[tuple[int, int]]:
         """What the noise after each of these positions is made from."""
         return [_hash_keys(self.seed, position) for position in positions]
-
-    def draft_noise_inputs(self, positions: list[int]) -> NoiseInputs | None:
-        """The same for a drafter that samples with its own noise, as `sample_draft` does."""
-        return replace(self, seed=_splitmix64(self.seed, DRAFTER_NOISE_POSITION)).noise_inputs(LogitRows(positions))
 
     def rank(self, logits: Tensor, rows: LogitRows, seen_tokens: SeenTokens | None = None, count: int = 1) -> Ranking:
         """The `count` best tokens of each row, after the rules and the noise. [N, V] -> [N, count]"""
@@ -204,29 +162,13 @@ class Sampler:
         """The token after each row. Only here does a step wait for the device."""
         return self.rank(logits, rows, seen_tokens).token_ids[:, 0].tolist()
 
-    def sample_draft(self, logits: Tensor, rows: LogitRows, seen_tokens: SeenTokens | None = None) -> DraftSample:
-        """A token sampled with the drafter's own noise under the same rules, and its distribution. One row [1, V]"""
-        logits, ids = self.process_logits(logits, rows, seen_tokens)
-        noise = gumbel_noise(_splitmix64(self.seed, DRAFTER_NOISE_POSITION), rows.positions, ids)
-        token, is_kept = int(_top_tokens(logits + noise, ids, 1).token_ids), logits[0].isfinite()
-        return DraftSample(token, (ids if ids.dim() == 1 else ids[0])[is_kept], logits[0][is_kept].softmax(-1))
-
-    def draw_draft(self, logits: Tensor, rows: LogitRows, seen_tokens: SeenTokens | None = None) -> DrawnToken:
-        """As `sample_draft`, without waiting for the device. One row [1, V]"""
-        logits, ids = self.process_logits(logits, rows, seen_tokens)
-        noise = gumbel_noise(_splitmix64(self.seed, DRAFTER_NOISE_POSITION), rows.positions, ids)
-        token = _top_tokens(logits + noise, ids, 1).token_ids[0]
-        return DrawnToken(token, ids if ids.dim() == 1 else ids[0], logits[0].softmax(-1))
-
     def process_logits(
         self, logits: Tensor, rows: LogitRows, seen_tokens: SeenTokens | None = None, count: int = 1
     ) -> tuple[Tensor, Tensor]:
         """The logits after all rules at T > 0, and the token ids of their columns. [N, V] -> [N, C], and [C] or [N, C]
 
-        There are `count` columns or more, as far as the rules allow; masked ones may repeat a token. In a row with a
-        draft sample, they are the logarithms of the rejection-sampling probabilities.
+        There are `count` columns or more, as far as the rules allow; masked ones may repeat a token.
         """
-        size = logits.shape[-1]
         logits = self._penalize_and_mask(logits, rows, seen_tokens)
         if self.is_truncating:
             kept = self._truncate(logits, count)
@@ -234,14 +176,6 @@ class Sampler:
         else:
             logits = logits / self.temperature
             ids = _all_token_ids(logits.shape[-1], logits.device) if rows.token_ids is None else rows.token_ids
-        for row, sample in rows.draft_samples.items():
-            columns = ids if ids.dim() == 1 else ids[row]
-            # a draft model may compute on another device
-            drafted, probabilities = (each.to(logits.device) for each in (sample.token_ids, sample.probabilities))
-            # added, because masked columns may repeat a token
-            q = logits.new_zeros(size).index_add(0, drafted, probabilities)[columns]
-            is_draft_token = (columns == sample.token) & logits[row].isfinite()
-            logits[row] = rejection_sampling_probabilities(logits[row].softmax(-1), q, is_draft_token).log()
         return logits, ids
 
     def _penalize_and_mask(self, logits: Tensor, rows: LogitRows, seen_tokens: SeenTokens | None) -> Tensor:

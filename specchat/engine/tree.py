@@ -5,25 +5,11 @@ A tree knows token ids and their drafters. It knows no model, and no text except
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from torch import Tensor
 
 ROOT = 0
-
-
-@dataclass(frozen=True, eq=False)
-class DraftSample:
-    """A draft token that was sampled with the drafter's own noise, and its distribution q.
-
-    q is the distribution after all sampling rules. Tokens that are not in `token_ids` have probability 0.
-    """
-
-    token: int
-    token_ids: Tensor  # the target's token ids [C]
-    probabilities: Tensor  # q [C]
 
 
 class DraftTree:
@@ -34,7 +20,7 @@ class DraftTree:
     builds the attention mask of the whole tree.
     """
 
-    __slots__ = ("_ancestor_bits", "_children", "depths", "is_chain", "parents", "samples", "sources", "tokens")
+    __slots__ = ("_ancestor_bits", "_children", "depths", "is_chain", "parents", "sources", "tokens")
 
     def __init__(self, root_token: int) -> None:
         self.tokens = [root_token]
@@ -42,7 +28,6 @@ class DraftTree:
         self.depths = [0]
         self.sources = ["text"]  # the drafter of each node
         self.is_chain = True
-        self.samples: dict[int, DraftSample] = {}  # by the node after which it was sampled; for rejection sampling
         self._ancestor_bits = [1]
         self._children: dict[tuple[int, int], int] = {}  # (parent, token) -> node
 
@@ -61,14 +46,6 @@ class DraftTree:
             self.sources.append(source)
             self._ancestor_bits.append(self._ancestor_bits[parent] | 1 << node)
         return child
-
-    def add_sample(self, sample: DraftSample, parent: int, source: str) -> int:
-        """Add the token that was sampled after `parent`, report the sample, and return the node.
-
-        The sample belongs to the parent: it is tested at that node even if the draft token itself is pruned.
-        """
-        self.samples[parent] = sample
-        return self.add(sample.token, parent, source)
 
     def add_chain(self, tokens: list[int], parent: int = ROOT, source: str = "") -> int:
         """Add `tokens` one after the other; returns the last node."""
@@ -104,15 +81,13 @@ class DraftTree:
     def prune(self, nodes: list[int]) -> DraftTree:
         """Keep the root and these nodes, ascending and closed under parents. Pruning never changes the text.
 
-        If the root has children 1 and 3, and 2 is a child of 1, `prune([1, 3])` is a root with two leaves. The samples
-        after the remaining nodes stay reported.
+        If the root has children 1 and 3, and 2 is a child of 1, `prune([1, 3])` is a root with two leaves.
         """
         if len(nodes) == len(self) - 1:
             return self
         pruned, new_nodes = DraftTree(self.tokens[ROOT]), {ROOT: ROOT}
         for node in nodes:
             new_nodes[node] = pruned.add(self.tokens[node], new_nodes[self.parents[node]], self.sources[node])
-        pruned.samples = {new_nodes[node]: sample for node, sample in self.samples.items() if node in new_nodes}
         return pruned
 
     def attention_mask(self) -> Tensor:

@@ -16,7 +16,7 @@ from specchat import forward
 from specchat.chat.drafted_text import DraftedText, LoadedModels
 from specchat.chat.events import Event
 from specchat.chat.events import LoadingProgress as LoadingEvent
-from specchat.chat.reference_corpus import ReferenceCorpus, read_reference_corpus
+from specchat.chat.reference_corpus import read_reference_corpus
 from specchat.chat.running_answer import RunningAnswer
 from specchat.chat.session import Session
 from specchat.chat.transcript import Question, Turn
@@ -42,7 +42,7 @@ from specchat.forward.linear.quant_linear import BLOCKS_OF_8_BITS
 from specchat.forward.native.native_ops import must_be_compiled, native_kernels
 from specchat.hub.find_models import find_model
 from specchat.loading.engine_memory import compute_features
-from specchat.loading.load_plan import HeadPlan, LoadPlan, ModelPlan, plan_load, reference_corpus_path
+from specchat.loading.load_plan import HeadPlan, LoadPlan, ModelPlan, plan_load
 from specchat.paths import kv_folder
 from specchat.plugins.own_plugins import OTHER_TOKENS_VARIANT, missing_variant
 from specchat.process_memory import collect_all
@@ -54,6 +54,7 @@ from specchat.threads import ThreadWatchdog, is_thread_count_set, threads_for
 from specchat.weights.gguf.gguf_preparation import Report
 from specchat.weights.kv_files import KVFiles, kv_identity
 from specchat.weights.load import load_model
+from specchat.weights.load_options import EMBEDDED
 
 Progress = Callable[[Event], None]
 Reporting = Callable[[str, str], Report]  # source and role of a model
@@ -101,10 +102,7 @@ class Engine:
         return Session(models, drafters, chooser, turns, built.faults, self.watchdog)
 
     def _models_for(self, profile: Profile) -> LoadedModels:
-        models = self.models
-        is_same_corpus = profile.prompt.reference_corpus == models.profile.prompt.reference_corpus
-        corpus = models.reference_corpus if is_same_corpus else _read_corpus(reference_corpus_path(profile))
-        return replace(models, profile=profile, reference_corpus=corpus)
+        return replace(self.models, profile=profile)
 
     def create_completion_drafters(self) -> dict[str, Drafter]:
         """The drafters of completions. They copy from no other conversation."""
@@ -173,7 +171,7 @@ def load_engine(
     _capture_graphs(resources, progress)
     learned = learned_file(_cost_identity(profile, plan, resources))
     costs, state = learned.load()
-    corpus = _read_corpus(plan.reference_corpus)
+    corpus = read_reference_corpus(EMBEDDED / "reference.jsonl") if plan.target.source == "embedded" else None
     notices = (*_notices(plan, resources), *filter(None, [learned.fault]))
     kv_files = _kv_files(profile, plan, resources.target)
     models = LoadedModels(resources.target, tokenizer, profile, costs, state, corpus, notices, learned)
@@ -277,10 +275,6 @@ def _past_text_index(tokenizer: Tokenizer, past_texts: Callable[[], Sequence[str
     """An index of other conversations; their tokens are cached, because most texts do not change."""
     encode = lru_cache(maxsize=MAX_ENCODED_TEXTS)(tokenizer.encode)
     return PastTextIndex(lambda: map(encode, past_texts()))
-
-
-def _read_corpus(path: Path | None) -> ReferenceCorpus | None:
-    return read_reference_corpus(path) if path is not None else None
 
 
 def _cost_identity(profile: Profile, plan: LoadPlan, resources: DraftingResources) -> dict[str, str]:

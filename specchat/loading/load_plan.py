@@ -28,7 +28,7 @@ from specchat.profile.keys import AUTO
 from specchat.profile.shipped_drafters import with_shipped_drafters
 from specchat.weights.gguf.gguf_file import read_gguf, shard_paths
 from specchat.weights.gguf.gguf_sources import local_gguf
-from specchat.weights.load_options import EMBEDDED, STORED_DTYPE, LoadOptions, resolve_dtype
+from specchat.weights.load_options import STORED_DTYPE, LoadOptions, resolve_dtype
 
 Fetch = Callable[[str, str], Path]  # source and role → the folder of a model
 RECOMMEND_HINT = "'specchat models recommend' names drafters that fit"
@@ -150,7 +150,6 @@ class LoadPlan:
     target: ModelPlan
     draft: ModelPlan | None
     heads: tuple[HeadPlan, ...]
-    reference_corpus: Path | None
     context_tokens: int
     left_out: tuple[LeftOutDrafter, ...] = ()
 
@@ -165,8 +164,6 @@ class LoadPlan:
             yield PlanLine("draft", self.draft.describe(), self.draft.is_local)
         yield from (PlanLine("head", head.describe(), head.path is not None) for head in self.heads)
         yield from (PlanLine(each.role, each.describe(), is_left_out=True) for each in self.left_out)
-        if self.reference_corpus is not None:
-            yield PlanLine("corpus", str(self.reference_corpus), self.reference_corpus.exists())
 
     def memory(self) -> MemoryPlan | None:
         """The memory of all models with a full context; None if the target is not on this disk."""
@@ -215,7 +212,6 @@ def plan_load(profile: Profile, features: ComputeFeatures, fetch: Fetch | None =
         target,
         draft if isinstance(draft, ModelPlan) else None,
         tuple(each for each in heads if isinstance(each, HeadPlan)),
-        reference_corpus_path(profile),
         profile.limits.context,
         left_out,
     )
@@ -258,14 +254,6 @@ def _plan_heads(
             yield LeftOutDrafter("head", source, reason, drafters_that_fit(models.target))
         else:
             yield HeadPlan(source, path)
-
-
-def reference_corpus_path(profile: Profile) -> Path | None:
-    """The file of the reference corpus; the embedded corpus is for the embedded target only."""
-    source = profile.prompt.reference_corpus
-    if source == "embedded":
-        return EMBEDDED / "reference.jsonl" if profile.models.target == "embedded" else None
-    return Path(source).expanduser() if source else None
 
 
 def _target_options(profile: Profile, folder: Path | None, features: ComputeFeatures) -> LoadOptions:

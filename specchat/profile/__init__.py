@@ -20,7 +20,6 @@ Knows no model and imports no torch.
 
 from specchat.profile.drafter_names import DRAFTER_NAMES, DRAFTERS, all_drafters
 from specchat.profile.keys import (
-    ACCEPTANCE_TESTS,
     AGENT_MODES,
     AGENT_OFF,
     AGENT_ON,
@@ -43,7 +42,7 @@ from specchat.profile.keys import (
 from specchat.profile.profile_files import DEFAULT_PROFILE, EDIT_PROFILE, load_profile, profile_names
 
 __all__ = [
-    "ACCEPTANCE_TESTS", "AGENT_MODES", "AGENT_OFF", "AGENT_ON", "AGENT_PLAN", "ANSWER_FORMATS",
+    "AGENT_MODES", "AGENT_OFF", "AGENT_ON", "AGENT_PLAN", "ANSWER_FORMATS",
     "BUILTIN_BACKEND", "DEFAULT_PROFILE", "DRAFTERS", "DRAFTER_NAMES", "EDIT_PROFILE",
     "FREE_ANSWER", "GRAMMAR_ANSWER", "REQUEST_KINDS", "SERVER_BACKENDS", "THINKING_MODES", "WEIGHT_CHOICES",
     "Limits", "Models", "Profile", "Prompt", "RouteRule", "Sampling", "all_drafters",

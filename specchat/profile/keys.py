@@ -5,13 +5,11 @@ No other module knows the keys: files, environment variables, options, the JSON 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from specchat.devices import FLOAT_FORMAT, KINDS, KV_CACHE_FORMATS, WEIGHT_FORMATS
-from specchat.errors import ProfileError
 from specchat.plugins.discovery import find_extensions
 from specchat.profile.drafter_names import DRAFTER_NAMES, plugin_drafters
 from specchat.profile.validation import (
@@ -20,7 +18,6 @@ from specchat.profile.validation import (
     SettingsSource,
     check_values,
     key,
-    key_types,
     merge_sources,
 )
 
@@ -32,7 +29,6 @@ AUTO, EMBEDDED, STARTER = "auto", "embedded", "starter"
 BUILTIN_BACKEND = "builtin"
 SERVER_BACKENDS = ("vllm", "sglang", "openai")  # of the plugin specchat-fleet, known without it
 BACKENDS = (BUILTIN_BACKEND, *SERVER_BACKENDS)
-ACCEPTANCE_TESTS = ("shared_noise", "rejection_sampling")
 PREFILLED_ANSWER, GRAMMAR_ANSWER, FREE_ANSWER = EDIT_ANSWERS = ("prefill", "grammar", "free")
 ANSWER_FORMATS = ("schema", "regex", "choices", "lark")
 THINKING_MODES = ("auto", "on", "off")
@@ -44,12 +40,7 @@ MAX_SEED = 2**63 - 1
 MAX_TOKENS = 2**24
 MAX_REPEATS = 1000
 MAX_TEMPERATURE = 5
-MCP_NAME, MAX_MCP_NAME = re.compile(r"[A-Za-z0-9]+(?:[_-][A-Za-z0-9]+)*"), 32
 MAX_MCP_SECONDS = 86400
-SECRET_NAME = re.compile(
-    r"(?:^|[_-])(?:token|secret|password|passwd|key|apikey|credentials?|cookie|auth|authorization)(?:$|[_-])",
-    re.IGNORECASE,
-)
 
 
 def _plugin_servers() -> tuple[str, ...]:
@@ -223,7 +214,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Speculation:
-    """Which drafter proposes tokens, how many per step, how they are accepted, and whether passes are bit-identical."""
+    """Which drafter proposes tokens, how many per step, and whether passes are bit-identical."""
 
     variant: str = key(
         "auto",
@@ -231,14 +222,6 @@ class Speculation:
         choices=DRAFTER_NAMES, plugin_choices=plugin_drafters,
     )  # fmt: skip
     budget: int = key(16, "Maximum number of draft tokens per step.", minimum=1, maximum=MAX_DRAFT_TOKENS)
-    acceptance_test: str = key(
-        "shared_noise",
-        'How draft tokens are accepted above temperature 0. "shared_noise": a seed gives the text of plain decoding '
-        'with any drafter. "rejection_sampling": min(1, p/q) with residual sampling, as in the papers; the text has '
-        "the distribution of plain decoding, but a seed gives another text, which also depends on the drafter. Without "
-        "effect with exact.",
-        choices=ACCEPTANCE_TESTS,
-    )  # fmt: skip
     recall: bool = key(
         True,
         "Copying drafters may propose tokens from other conversations: from their answers and attached files. The text "
@@ -298,11 +281,6 @@ class Prompt:
         "The most tokens of a thought: it is then closed, and the answer follows. 0: three quarters of limits.answer.",
         minimum=0, maximum=MAX_TOKENS,
     )  # fmt: skip
-    reference_corpus: str = key(
-        "embedded",
-        'A reference corpus: a file with {"topic": ..., "text": ...} on each line; a question about a topic gets its '
-        'text. "embedded" is the small corpus of the embedded target, and none with any other target; "" for none.',
-    )
 
     def __post_init__(self) -> None:
         check_values(self, "prompt")
@@ -410,48 +388,6 @@ class McpServer:
 
     def __post_init__(self) -> None:
         check_values(self, "mcp")
-        if len(self.name) > MAX_MCP_NAME or not MCP_NAME.fullmatch(self.name):
-            message = f"an MCP server has a name of at most {MAX_MCP_NAME} letters, digits, single - and _"
-            raise InvalidValueError(f"{message}, as in [mcp.github]; not {self.name!r}")
-        if self.command and self.url:
-            raise InvalidValueError(f"mcp.{self.name} has a command and a url; give one of them", ("mcp", "url"))
-        if self.url and not self.url.startswith(("http://", "https://")):
-            message = f"mcp.{self.name}.url must begin with http:// or https://, not {self.url!r}"
-            raise InvalidValueError(message, ("mcp", "url"))
-        self._check_secrets()
-
-    def _check_secrets(self) -> None:
-        """A file gets copied and committed, so no secret stands in it."""
-        for each in self.env:
-            name, equals, _value = each.partition("=")
-            if equals and SECRET_NAME.search(name):
-                message = f"mcp.{self.name}.env: the value of {name} does not belong in a file; write {name!r} alone"
-                raise InvalidValueError(f"{message}, and set it in the environment", ("mcp", "env"))
-        for each in self.headers:
-            name, colon, value = each.partition(":")
-            if not colon or not name.strip():
-                raise InvalidValueError(f"mcp.{self.name}.headers: {name!r} is not 'NAME: VALUE'", ("mcp", "headers"))
-            if SECRET_NAME.search(name) and "${" not in value:
-                message = f"mcp.{self.name}.headers: the value of {name} does not belong in a file; write"
-                raise InvalidValueError(f"{message} '{name}: ${{VARIABLE}}', and set the variable", ("mcp", "headers"))
-
-
-def merged_servers(tables: Sequence[McpServer]) -> tuple[McpServer, ...]:
-    """One table for each server, of tables that come strongest first; ProfileError for one that cannot be reached."""
-    merged = dict[str, McpServer]()
-    for table in reversed(tables):
-        if table.command or table.url or table.name not in merged:
-            merged[table.name] = table
-        else:
-            defaults = McpServer(table.name)
-            names = [name for name in key_types(McpServer) if getattr(table, name) != getattr(defaults, name)]
-            merged[table.name] = replace(merged[table.name], **{name: getattr(table, name) for name in names})
-    for server in merged.values():
-        if not (server.command or server.url) and server.enabled is not False:
-            where = f"{server.location}: " if server.location else ""
-            raise ProfileError(f"{where}mcp.{server.name} needs a command or a url")
-    in_order = (merged[name] for name in dict.fromkeys(table.name for table in tables))
-    return tuple(server for server in in_order if server.command or server.url)
 
 
 @dataclass(frozen=True)
@@ -479,11 +415,6 @@ class Profile:
         "MCP servers, each as a table [mcp.NAME] with a command or a url, in your own profile or in config.toml "
         "(docs/mcp.md, a plugin).",
     )
-
-    @property
-    def mcp_servers(self) -> tuple[McpServer, ...]:
-        """The MCP servers that are turned on, and those that are turned off; each once."""
-        return merged_servers(self.mcp)
 
     def system_prompt(self, task: str) -> str:
         """The system prompt of a request: the tasks of edits have their own."""

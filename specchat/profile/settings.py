@@ -28,7 +28,9 @@ from specchat.profile.validation import SettingsSource, merge_sources
 
 EMPTY: Mapping[str, Any] = {}
 KEYS_OF_ENGINE = ("models.", "speculation.")
-REMOVED_RULE_KEYS = {"location", "variants", "budget"}  # in conversations that were stored before
+REMOVED_KEYS = {  # in conversations that were stored before
+    "speculation.acceptance_test", "prompt.reference_corpus", "routes.location", "routes.variants", "routes.budget",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -139,11 +141,12 @@ def _table(stored: Mapping[str, Any], name: str) -> dict[str, Any]:
     value = stored.get(name) or {}
     if not isinstance(value, dict):
         raise ProfileError(f"the settings of a conversation: {name} must be an object, not {value!r}")
-    table = cast("dict[str, Any]", value)
-    rules = [_known_keys(rule) if isinstance(rule, dict) else rule for rule in table.get("routes", ())]
+    table = _without_removed(cast("dict[str, Any]", value))
+    rules = [_without_removed(rule, "routes.") if isinstance(rule, dict) else rule for rule in table.get("routes", ())]
     return {**table, "routes": rules} if rules else table
 
 
-def _known_keys(rule: Mapping[str, Any]) -> dict[str, Any]:
-    """A rule without the keys that rules do not have any more."""
-    return {name: value for name, value in rule.items() if name not in REMOVED_RULE_KEYS}
+def _without_removed(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Tables, flat keys or a rule, without the keys that profiles do not have any more."""
+    known = ((key, each) for key, each in table.items() if f"{prefix}{key}" not in REMOVED_KEYS)
+    return {key: _without_removed(each, f"{key}.") if isinstance(each, dict) else each for key, each in known}

@@ -1,9 +1,6 @@
 """The reference corpus: the right passage for a question, and none for small talk."""
 
-import pytest
-
 from specchat.chat.reference_corpus import Passage, ReferenceCorpus, read_reference_corpus, with_passages
-from specchat.errors import InputError
 from specchat.weights.load_options import EMBEDDED
 from tests.each_row import each_row
 
@@ -46,19 +43,9 @@ def test_passages_follow_the_question():
 
 def test_a_corpus_is_read_from_a_file(tmp_path):
     path = tmp_path / "book.jsonl"
-    path.write_text('{"topic": "queue", "text": "First in, first out."}\n\n')
+    path.write_text('{"topic": "queue", "text": "First in, first out."}\n')
 
     assert "queue" == read_reference_corpus(path).search("what is a queue")[0].topic
-
-
-@each_row("content", ["{", '{"title": "queue"}', "[1]"])
-def test_an_invalid_corpus_file_is_refused_with_its_name(content, tmp_path):
-    (tmp_path / "book.jsonl").write_text(content)
-
-    with pytest.raises(InputError, match=r"book\.jsonl: not a reference"):
-        read_reference_corpus(tmp_path / "book.jsonl")
-    with pytest.raises(InputError, match=r"other\.jsonl: cannot be read"):
-        read_reference_corpus(tmp_path / "other.jsonl")
 
 
 def test_the_embedded_corpus_has_generators_and_specchat():

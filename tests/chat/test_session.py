@@ -283,18 +283,6 @@ def test_a_seed_fixes_the_text():
         assert said(one, "abc", seed=3) != said(other, "abc", seed=4)
 
 
-@each_row("exact, is_same", [(True, True), (False, False)])
-def test_rejection_sampling_changes_the_text_of_a_seed_unless_exact(exact, is_same):
-    warm = engine("T1", 4096)
-    profile = warm.models.profile.override(
-        {"speculation.acceptance_test": "rejection_sampling", "speculation.exact": exact}
-    )
-
-    with session("T1") as plain, warm.create_session(profile=profile) as other:
-        pinned(other, "draft")
-        assert (said(plain, QUESTIONS[0]) == said(other, QUESTIONS[0])) == is_same
-
-
 def test_a_prompt_that_does_not_fit_is_an_error():
     with session(context=64) as talked:
         *_, failed = talked.ask(Request("abc " * 40))

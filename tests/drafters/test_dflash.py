@@ -107,25 +107,9 @@ def test_its_cache_holds_at_most_twice_its_context_window():
 def test_the_budget_is_kept_and_may_be_zero():
     writing, drafter = made()
 
-    classic = Sampler(1.0, uses_rejection_sampling=True)
-
-    assert len(drafted(writing, drafter, classic, budget=2)) == 3
-    assert len(drafted(writing, drafter, classic, budget=99)) == 6
+    assert len(drafted(writing, drafter, budget=1)) == 2
+    assert 1 < len(drafted(writing, drafter, budget=99)) <= 6
     assert len(drafted(writing, drafter, budget=0)) == 1
-
-
-@pytest.mark.parametrize("penalty", [1.0, 1.2])
-def test_with_rejection_sampling_it_samples_every_position(penalty: float):
-    writing, drafter = made()
-
-    for seed in range(8):
-        tree = drafted(
-            writing, drafter, Sampler(1.0, seed=seed, repetition_penalty=penalty, uses_rejection_sampling=True)
-        )
-
-        assert tree.parents == [-1, 0, 1, 2, 3, 4]
-        assert [draw.token for _node, draw in sorted(tree.samples.items())] == tree.tokens[1:]
-        assert all(abs(float(draw.probabilities.sum()) - 1) < 1e-5 for draw in tree.samples.values())
 
 
 def test_without_hidden_states_of_the_text_it_drafts_nothing():

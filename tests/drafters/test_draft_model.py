@@ -1,12 +1,11 @@
 """A draft model with the target's tokens."""
 
 import pytest
-import torch
 
 from specchat.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafter import DraftContext, Drafter
-from specchat.engine.sampling import LogitRows, Sampler
-from tests.tiny import VOCABULARY, answer, network, small
+from specchat.engine.sampling import Sampler
+from tests.tiny import VOCABULARY, answer, small
 
 TEXT = [5, 6, 7, 8, 9, 10] * 5  # longer than a chunk
 
@@ -30,31 +29,6 @@ def test_at_positive_temperature_each_token_has_a_sibling():
     )
 
     assert sorted(tree.parents) == [-1, 0, 0, 1, 1, 3, 3]
-
-
-def test_with_rejection_sampling_every_token_is_a_reported_sample():
-    sampler = Sampler(0.8, top_k=20, repetition_penalty=1.3, seed=4, uses_rejection_sampling=True)
-    prefix = sampler.make_seen_tokens(TEXT, VOCABULARY, torch.device("cpu"))
-
-    tree = DraftModelDrafter(small(), chain_length=3).propose(
-        DraftContext(TEXT, sampler, max_draft_tokens=8, seen_tokens=prefix)
-    )
-
-    assert tree.is_chain
-    assert list(tree.samples) == [0, 1, 2]
-    for node, draw in tree.samples.items():
-        rows, text = LogitRows([len(TEXT) - 1 + node], [tree.path_tokens(node)]), TEXT + tree.path_tokens(node)
-        again = sampler.sample_draft(logits_after(text), rows, prefix)
-        assert draw.token == again.token == tree.tokens[node + 1]
-        assert torch.equal(draw.token_ids, again.token_ids)
-        assert torch.allclose(draw.probabilities, again.probabilities, atol=1e-5)
-        assert len(draw.probabilities) == 20
-
-
-def logits_after(text: list[int]) -> torch.Tensor:
-    """What the small model says after a text, read at once."""
-    with torch.inference_mode():
-        return network("llama", layers=1, seed=2)(torch.tensor([text])).logits[0, -1:]
 
 
 def test_only_committed_tokens_stay_in_its_cache():

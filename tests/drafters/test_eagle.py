@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from specchat.drafters.eagle import eagle_drafter
 from specchat.drafters.eagle import head as pair_head
 from specchat.drafters.eagle.dynamic_tree import CHAIN_CONFIG, TreeConfig
-from specchat.drafters.eagle.eagle_drafter import EagleDrafter
+from specchat.drafters.eagle.eagle_drafter import EagleDrafter, TorchTrees
 from specchat.drafters.eagle.head import HeadOutput
 from specchat.drafters.eagle.native_tree import NativeTrees
 from specchat.engine.decode import Generation, GenerationConfig
@@ -97,7 +98,11 @@ def test_a_text_longer_than_its_window_is_cut_far_back(kind):
 @pytest.fixture
 def by_operations(monkeypatch):
     """Trees grow by operations of torch, as where a head has other parts than native kernels."""
-    monkeypatch.setattr(NativeTrees, "can_draft", lambda *_arguments: False)
+    use_operations(monkeypatch)
+
+
+def use_operations(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(eagle_drafter, "NativeTrees", lambda head, _network, config: TorchTrees(head, config))
 
 
 def test_cached_tokens_are_not_computed_again(by_operations):
@@ -126,21 +131,6 @@ def test_only_the_last_pair_of_a_prompt_has_logits(by_operations):
     assert all(rows > 0 for rows in scored[3:])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_with_rejection_sampling_it_samples_a_chain_of_the_requested_length(kind):
-    writing, drafter = made(kind, TreeConfig(depth=4))  # a tree would end at such improbable tokens
-
-    for seed in range(8):
-        tree = drafted(writing, drafter, Sampler(1.0, seed=seed, repetition_penalty=1.2, uses_rejection_sampling=True))
-
-        assert tree.parents == [-1, 0, 1, 2, 3]
-        assert [draw.token for _node, draw in sorted(tree.samples.items())] == tree.tokens[1:]
-        for draw in tree.samples.values():
-            assert len(draw.token_ids) == len(draw.probabilities) == (VOCABULARY if kind != "eagle3" else 60)
-            assert draw.token in draw.token_ids
-            assert abs(float(draw.probabilities.sum()) - 1) < 1e-5
-
-
 def test_a_level_is_one_pass(by_operations):
     writing, drafter = made()
     rows, run = list[int](), drafter.head.forward
@@ -160,7 +150,7 @@ def test_one_call_of_a_kernel_drafts_the_tree_of_the_operations(monkeypatch, kin
     rules, drawn = (SAMPLERS | TRUNCATED)[sampler], list[list[DraftTree]]()
     for is_native in (True, False):
         if not is_native:
-            monkeypatch.setattr(NativeTrees, "can_draft", lambda *_arguments: False)
+            use_operations(monkeypatch)
         writing, drafter = made(kind, growth, [token % 90 for token in range(3, 93)])  # longer than the head's window
         trees = [drafted(writing, drafter, rules, budget) for budget in (12, 3, 1)]
         write(writing, GenerationConfig(drafter, rules, max_draft_tokens=6, max_new_tokens=9))
@@ -177,10 +167,9 @@ def test_one_call_of_a_kernel_drafts_the_tree_of_the_operations(monkeypatch, kin
 @pytest.mark.parametrize("kind", ["eagle3", "mtp"])
 def test_the_kernel_finds_the_children_of_the_algorithm_and_their_probabilities(kind, sampler):
     found = []
-    for index in range(2):
+    for make in (lambda drafter: drafter.kernel, lambda drafter: TorchTrees(drafter.head, EAGER)):
         writing, drafter = made(kind)
-        kernel = drafter.kernels[index]
-        drafter.kernels = [kernel]
+        kernel = drafter.kernel = make(drafter)
         with pytest.MonkeyPatch.context() as patch:
             draft = kernel.draft
             patch.setattr(kernel, "draft", lambda *asked: found.append(draft(*asked)) or found[-1])  # noqa: B023
@@ -201,7 +190,7 @@ def test_no_kernel_reads_beyond_the_tables_of_a_head():
     few = replace(network, angles=network.angles.at(torch.arange(5)))
     narrow = replace(network, embeddings=network.embeddings[:, :5].contiguous())
 
-    drafter.kernels = [NativeTrees(head, few, EAGER)]
+    drafter.kernel = NativeTrees(head, few, EAGER)
     with pytest.raises(NativeBorderError):
         drafted(writing, drafter)
     with pytest.raises(NativeBorderError):
@@ -328,8 +317,8 @@ def test_a_limited_width_narrows_the_tree_in_every_kernel():
     assert not drafted(writing, drafter).is_chain
     drafter.limit_width(1)
 
-    for kernel in drafter.kernels:
-        drafter.kernels = [kernel]
+    for kernel in (drafter.kernel, TorchTrees(drafter.head, drafter.tree_config)):
+        drafter.kernel = kernel
         assert drafted(writing, drafter).is_chain
 
 

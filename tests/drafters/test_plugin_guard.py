@@ -14,7 +14,7 @@ from specchat.drafters.plugin_guard import MAX_PENDING_CALLS, PluginDrafterGuard
 from specchat.engine.drafter import AnswerTask, DraftContext, Drafter, Outcome
 from specchat.engine.penalties import SeenTokens
 from specchat.engine.sampling import Sampler
-from specchat.engine.tree import DraftSample, DraftTree
+from specchat.engine.tree import DraftTree
 
 TEXT = [5, 6, 7]
 CPU = torch.device("cpu")
@@ -92,15 +92,6 @@ def test_a_branching_tree_keeps_its_shape():
         return tree
 
     assert [-1, 0, 0, 1] == asked(guarded(fork)).parents
-
-
-def test_reported_samples_are_dropped():
-    def drawn(_context):
-        tree = DraftTree(7)
-        tree.add_sample(DraftSample(8, torch.tensor([8]), torch.tensor([1.0])), 0, "theirs")
-        return tree
-
-    assert {} == asked(guarded(drawn)).samples
 
 
 def test_it_can_change_neither_the_text_nor_the_cache_nor_the_penalties():

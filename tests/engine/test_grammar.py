@@ -27,7 +27,6 @@ SAMPLERS = {
     "greedy": Sampler(),
     "T1": Sampler(1.0, seed=3),
     "rules": Sampler(0.8, top_k=30, top_p=0.9, min_p=0.01, repetition_penalty=1.3, seed=5),
-    "classic": Sampler(0.9, seed=11, uses_rejection_sampling=True),
 }
 
 
@@ -137,7 +136,7 @@ def test_greedy_text_is_that_of_transformers_under_the_same_masks():
 
 
 @pytest.mark.full
-def test_with_rejection_sampling_the_first_token_is_a_sample_of_the_masked_distribution():
+def test_the_first_token_is_a_sample_of_the_masked_distribution():
     model, draft, count = target("dense-llama"), DraftModelDrafter(small()), 1500
     writing = Generation(model, (draft,))
     writing.replace_tokens(PROMPT)
@@ -150,7 +149,7 @@ def test_with_rejection_sampling_the_first_token_is_a_sample_of_the_masked_distr
         writing.replace_tokens(PROMPT)
         plan = GenerationConfig(
             draft,
-            Sampler(1.0, seed=seed, uses_rejection_sampling=True),
+            Sampler(1.0, seed=seed),
             max_draft_tokens=2,
             max_new_tokens=2,
             grammar=Counting(),

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specchat.engine.tree import ROOT, DraftSample, DraftTree
+from specchat.engine.tree import ROOT, DraftTree
 
 
 def test_an_equal_child_is_reused():
@@ -79,15 +79,3 @@ def test_a_tree_is_pruned_to_some_nodes():
 
     assert (cut.tokens, cut.parents, cut.sources) == ([7, 1, 3], [-1, 0, 0], ["text", "a", "c"])
     assert tree.prune([1, 2, 3]) is tree
-
-
-def test_a_sample_is_still_reported_when_its_token_is_pruned():
-    tree = DraftTree(7)
-    first, second, third = (DraftSample(token, torch.tensor([token]), torch.ones(1)) for token in (1, 2, 3))
-    leaf = tree.add_sample(first, tree.add(9), "a")
-    tree.add_sample(third, tree.add_sample(second, leaf, "a"), "a")
-    tree.add(8)
-
-    assert tree.prune([1, 2, 5]).samples == {1: first, 2: second}
-    assert tree.prune([5]).samples == {}
-    assert tree.first_chain(1).samples == {1: first}

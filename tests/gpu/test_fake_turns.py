@@ -147,15 +147,6 @@ def test_a_grammar_masks_logits_on_the_device(temperature):
     assert texts[0] == texts[1]
 
 
-def test_rejection_sampling_takes_a_draft_model_on_the_cpu():
-    model, drafter = gpu_model(), DraftModelDrafter(target("dense-qwen3"))
-    sampler = Sampler(0.8, seed=1, uses_rejection_sampling=True)
-
-    steps = write(generation(model, drafter), config(drafter, sampler))
-
-    assert sum(step.accepted for step in steps) > 0
-
-
 @pytest.mark.full
 @pytest.mark.parametrize(
     "sampler", ["greedy", *(pytest.param(each, marks=pytest.mark.full) for each in ("T0.8", "top-p"))]

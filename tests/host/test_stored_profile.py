@@ -83,11 +83,14 @@ def test_settings_with_unknown_keys_are_read_from_the_file_of_the_profile(own_pr
     assert (0.5, 3) == ((found := another_day().find(id)).profile.sampling.temperature, found.profile.sampling.top_k)
 
 
-def test_keys_that_rules_had_before_are_left_out_of_a_stored_conversation(own_profile):
+def test_keys_that_profiles_had_before_are_left_out_of_a_stored_conversation(own_profile):
     stored = read_settings("mine", {"routes": [{"kind": "edit"}]}).to_json()
     today = Settings.from_json(stored)
     for rule in (*stored["own"]["routes"], *stored["options"]["routes"]):
         rule |= {"location": "mine.toml:3", "variants": ["auto", "lookup"], "budget": 4}
+    for flat in ("options", "changes"):
+        stored[flat] = {**stored[flat], "speculation.acceptance_test": "rejection_sampling"}
+    stored["profile"]["prompt"]["reference_corpus"] = "embedded"
     own_profile.unlink()
 
     assert today == Settings.from_json(stored)

@@ -12,7 +12,7 @@ import torch
 from specchat.chat.events import Failed, Notice, Routed, StepDone
 from specchat.chat.request import Request
 from specchat.drafters.dflash import DFlashDrafter
-from specchat.errors import InputError, ModelError, SpecchatError
+from specchat.errors import ModelError, SpecchatError
 from specchat.loading.load_engine import load_engine
 from specchat.loading.load_plan import EMBEDDED_HEADS
 from specchat.profile import DRAFTERS, Profile
@@ -39,6 +39,7 @@ def test_the_embedded_models_allow_all_drafters_but_assistants_and_block_heads(e
 
 def test_a_target_alone_allows_the_drafters_that_need_no_other_model():
     engine = load_engine(tiny_profile())
+    assert engine.models.reference_corpus is None
     with engine.create_session() as session:
         assert set(session.drafters) == WITHOUT_MODELS
         [failed] = session.ask(Request("why", variant="eagle3"))
@@ -155,18 +156,6 @@ def test_the_small_model_quotes_its_reference_corpus_and_keeps_the_prompt(embedd
         assert "Reference:\ngenerator:" in first_turn.rendered_prompt
         assert "generator iterator" in answered
         assert session.turns[-1].prompt_ids[: len(first_turn.prompt_ids)] == first_turn.prompt_ids
-
-
-def test_an_own_reference_corpus_is_read_and_a_missing_one_is_an_error(tmp_path):
-    (tmp_path / "book.jsonl").write_text('{"topic": "zeugma", "text": "One verb for two nouns."}\n')
-    engine = load_engine(tiny_profile().override({"prompt.reference_corpus": str(tmp_path / "book.jsonl")}))
-    with engine.create_session() as session:
-        list(session.ask(Request("what is a zeugma", max_tokens=2)))
-        assert "zeugma: One verb" in session.turns[-1].rendered_prompt
-
-    with pytest.raises(InputError, match=r"none\.jsonl"):
-        load_engine(tiny_profile().override({"prompt.reference_corpus": str(tmp_path / "none.jsonl")}))
-    assert load_engine(tiny_profile()).models.reference_corpus is None
 
 
 def test_the_reason_names_only_auto_candidates(embedded):

@@ -40,7 +40,6 @@ def test_the_plan_of_the_default_profile_names_the_embedded_models_and_heads():
     assert [EMBEDDED / source.removeprefix("embedded/") for source in EMBEDDED_HEADS] == [
         head.path for head in plan.heads
     ]
-    assert plan.reference_corpus == EMBEDDED / "reference.jsonl"
 
 
 @each_row("features, device, dtype", [(OLD_CPU, "cpu", "float32"), (NEW_CPU, "cpu", "auto"), (GPU, "cuda", "auto")])
@@ -96,7 +95,7 @@ def test_the_plan_counts_a_kv_cache_in_8_bits():
 def test_the_text_of_a_plan_has_a_line_for_each_model_and_the_memory():
     rows = [row.split()[0] for row in plan_load(Profile(), OLD_CPU).text(MACHINE).splitlines()]
 
-    assert rows == ["target", "draft", *["head"] * len(EMBEDDED_HEADS), "corpus", "context", "memory"]
+    assert rows == ["target", "draft", *["head"] * len(EMBEDDED_HEADS), "context", "memory"]
 
 
 def test_the_memory_of_a_plan_counts_its_heads():

@@ -4,7 +4,7 @@ Equal text: every variant generates the tokens of plain decoding, greedy and sam
 of plain decoding are compared: within the rounding error of the dtype it is a near tie, which a pass over another
 number of rows may decide the other way; beyond it, it is a fault. In exact mode there are no near ties.
 
-Equal distribution: under both acceptance tests, tokens that were sampled many times are compared with the
+Equal distribution: tokens that were sampled many times are compared with the
 probabilities of a plain pass (Pearson's chi-square test), the first token and the second one.
 """
 
@@ -22,7 +22,6 @@ from specchat.engine.drafter import Drafter, Outcome
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.loading.load_engine import Engine
-from specchat.profile import ACCEPTANCE_TESTS
 
 SEED = 7
 SAMPLING_TEMPERATURE = 0.8
@@ -66,7 +65,6 @@ class VariantResult:
 
 @dataclass(frozen=True)
 class DistributionTest:
-    rule: str
     token_position: str
     draws: int
     p_value: float  # of a distance at least as large, if the distributions are equal
@@ -107,9 +105,9 @@ class VerifySettings:
 class _Work:
     """Counts tokens, each of which takes about as long, and tells how far the work is."""
 
-    def __init__(self, settings: VerifySettings, variant_count: int, rule_count: int, progress: Progress) -> None:
+    def __init__(self, settings: VerifySettings, variant_count: int, progress: Progress) -> None:
         answers = len(TEMPERATURES) * len(settings.prompts) * (1 + variant_count)
-        self._total = answers * settings.max_tokens + rule_count * settings.draws * DRAW_ANSWER_TOKENS
+        self._total = answers * settings.max_tokens + settings.draws * DRAW_ANSWER_TOKENS
         self._done, self._progress = 0, progress
 
     def add(self, label: str, tokens: int) -> None:
@@ -151,12 +149,12 @@ def verify_lossless(
     report: VerifyReport | None = None,
 ) -> VerifyReport:
     """Compare. A report that is given has what was compared also after an exception."""
-    report, models = report or empty_report(engine), engine.models
-    available, rules = _available_variants(engine), ACCEPTANCE_TESTS[: 1 if models.profile.speculation.exact else 2]
-    work = _Work(settings, len(available & set(settings.variants)), len(rules), progress)
+    report = report or empty_report(engine)
+    available = _available_variants(engine)
+    work = _Work(settings, len(available & set(settings.variants)), progress)
     most_uncertain = _compare_texts(engine, settings, available, report, work)
     if settings.draws:
-        for test in _test_distributions(engine, available, most_uncertain, settings.draws, rules, work):
+        for test in _test_distributions(engine, available, most_uncertain, settings.draws, work):
             report.distribution_tests.append(test)
     return report
 
@@ -244,23 +242,21 @@ def _start_generation(session: Session, variant: str, prompt: list[int]) -> Gene
 
 
 def _test_distributions(
-    engine: Engine, available: frozenset[str], prompt: list[int], draws: int, rules: Sequence[str], work: _Work
+    engine: Engine, available: frozenset[str], prompt: list[int], draws: int, work: _Work
 ) -> Iterator[DistributionTest]:
-    """Sample under both acceptance tests where the model is most uncertain, and compare with plain passes."""
+    """Sample where the model is most uncertain, and compare with plain passes."""
     variant = next((name for name in DISTRIBUTION_DRAFTERS if name in available), "lookup")
     with engine.create_session() as session:
         generation = _start_generation(session, variant, prompt)
         vocab_size = min(session.models.target.vocab_size, session.models.tokenizer.vocab_size)
-        for rule in rules:
-            samples = list[list[int]]()
-            for seed in range(draws):
-                rejects = rule == "rejection_sampling"
-                sampler = Sampler(1.0, seed=seed, vocab_size=vocab_size, uses_rejection_sampling=rejects)
-                samples.append(_draw_tokens(session, variant, prompt, sampler))
-                work.add(f"{rule}, sample {seed + 1} of {draws}", DRAW_ANSWER_TOKENS)
-            yield from _compare_distributions(
-                rule, samples, lambda text: _next_token_probabilities(generation, prompt + text, vocab_size)
-            )
+        samples = list[list[int]]()
+        for seed in range(draws):
+            sampler = Sampler(1.0, seed=seed, vocab_size=vocab_size)
+            samples.append(_draw_tokens(session, variant, prompt, sampler))
+            work.add(f"sample {seed + 1} of {draws}", DRAW_ANSWER_TOKENS)
+        yield from _compare_distributions(
+            samples, lambda text: _next_token_probabilities(generation, prompt + text, vocab_size)
+        )
 
 
 def _draw_tokens(session: Session, variant: str, prompt: list[int], sampler: Sampler) -> list[int]:
@@ -281,16 +277,16 @@ def _next_token_probabilities(generation: Generation, text: list[int], vocab_siz
 
 
 def _compare_distributions(
-    rule: str, drawn_tokens: list[list[int]], probabilities: Callable[[list[int]], torch.Tensor]
+    drawn_tokens: list[list[int]], probabilities: Callable[[list[int]], torch.Tensor]
 ) -> Iterator[DistributionTest]:
     firsts = Counter(tokens[0] for tokens in drawn_tokens)
-    yield DistributionTest(rule, "first token", len(drawn_tokens), chi_square_p_value(firsts, probabilities([])))
+    yield DistributionTest("first token", len(drawn_tokens), chi_square_p_value(firsts, probabilities([])))
     seconds: Mapping[int, Counter[int]] = defaultdict(Counter)
     for tokens in drawn_tokens:
         seconds[tokens[0]][tokens[1]] += 1
     first, count = firsts.most_common(1)[0]
     if count >= MIN_SECOND_TOKEN_DRAWS:
-        yield DistributionTest(rule, "second token", count, chi_square_p_value(seconds[first], probabilities([first])))
+        yield DistributionTest("second token", count, chi_square_p_value(seconds[first], probabilities([first])))
 
 
 def chi_square_p_value(counts: Mapping[int, int], probabilities: torch.Tensor) -> float:

@@ -101,7 +101,7 @@ def as_text(report: VerifyReport) -> str:
     lines += ["", share]
     for fit in report.distribution_tests:
         outcome = "do not fit" if fit.is_failure else "fit"
-        samples = f"{fit.rule}, {fit.token_position}: {fit.draws} samples {outcome}"
+        samples = f"{fit.token_position}: {fit.draws} samples {outcome}"
         lines.append(f"{samples} the probabilities of a plain pass (p = {fit.p_value:.2g})")
     last_line = "decoding is lossless here" if report.is_lossless else "decoding is not lossless here"
     if not report.is_complete:

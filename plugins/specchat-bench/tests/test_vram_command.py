@@ -135,7 +135,7 @@ def test_without_a_model_the_plan_of_a_profile_is_printed(monkeypatch):
     assert (0, 0) == (planned.code, dry_run.code)
     assert planned.out.splitlines()[:-1] == dry_run.out.splitlines()[:-1]  # the last line has the free memory
     assert [line.split()[0] for line in planned.out.decode().splitlines()] == [
-        "target", "draft", "head", "head", "corpus", "context", "memory",
+        "target", "draft", "head", "head", "context", "memory",
     ]  # fmt: skip
 
 

@@ -68,7 +68,7 @@ def test_it_writes_what_our_own_engine_writes(engine):
     from specchat.loading.load_engine import load_engine
 
     events = list(engine.create_session().ask(QUESTION))
-    values = {"limits.answer": 24, "prompt.reference_corpus": "", "prompt.system": "", "speculation.variant": "plain"}
+    values = {"limits.answer": 24, "prompt.system": "", "speculation.variant": "plain"}
     own = load_engine(load_profile("plain").override(values)).create_session()
 
     assert isinstance(events[-1], Finished)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
-from specchat.drafters.block_chain import BlockChain, DraftedBlocks
+from specchat.drafters.block_chain import DraftedBlocks, chain_of_block
 from specchat.drafters.eagle.pair_drafter import PairDrafter
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.model import Model
@@ -30,7 +30,7 @@ class PEagleDrafter(PairDrafter["PEagleHead"]):
 
     def _draft(self, context: DraftContext, max_draft_tokens: int) -> DraftTree:
         block = DraftedBlocks(self._predict(context.tokens, max_draft_tokens)[None])
-        return BlockChain(context, block, self.name, self.head.draft_to_target_ids).build()
+        return chain_of_block(context, block, self.name, self.head.draft_to_target_ids)
 
     def _predict(self, tokens: list[int], ahead: int) -> Tensor:
         """The logits of the next `ahead` tokens. The new pairs of the text are committed. [ahead, Vd]"""

@@ -36,10 +36,9 @@ def test_a_position_depends_on_the_draft_token_before_it(sampler: str, kind: str
         assert rules.sample(logits, LogitRows([len(TEXT) - 1 + ahead], paths), prefix) == [tree.tokens[1 + ahead]]
 
 
-@pytest.mark.parametrize("is_sampled", [False, True])
-def test_the_confidence_head_of_dspark_shortens_the_chain_only(is_sampled: bool):
+def test_the_confidence_head_of_dspark_shortens_the_chain_only():
     writing, drafter = made("dspark")
-    sampler = Sampler(1.0, seed=3, uses_rejection_sampling=is_sampled)
+    sampler = Sampler(1.0, seed=3)
     fill = drafter.head.draft_block
 
     def with_confidences(*confidences: float):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from specchat.drafters.eagle import eagle_drafter
 from specchat.drafters.eagle.dynamic_tree import CHAIN_CONFIG
-from specchat.drafters.eagle.native_tree import NativeTrees
+from specchat.drafters.eagle.eagle_drafter import TorchTrees
 from specchat.engine.decode import GenerationConfig
 from tests.drafters.test_eagle import EAGER, SAMPLERS, made, same
 from tests.tiny import write
@@ -28,7 +29,7 @@ def test_one_call_of_a_kernel_drafts_the_tree_of_the_operations(monkeypatch, gro
     text, drawn = [token % 90 for token in range(3, 93)], []  # longer than the head's window
     for is_native in (True, False):
         if not is_native:
-            monkeypatch.setattr(NativeTrees, "can_draft", lambda *_arguments: False)
+            monkeypatch.setattr(eagle_drafter, "NativeTrees", lambda head, _network, config: TorchTrees(head, config))
         writing, drafter = made("eagle", growth, text)
         drawn.append([drafted(writing, drafter, rules, budget) for rules in SAMPLERS.values() for budget in (12, 3)])
 

@@ -87,19 +87,10 @@ def test_its_cache_holds_committed_pairs_only_after_every_step():
 
 def test_the_budget_is_kept_and_may_be_zero():
     writing, drafter = made()
-    classic = Sampler(1.0, uses_rejection_sampling=True)
 
-    assert [len(drafted(writing, drafter, classic, budget)) for budget in (0, 1, 2, 99)] == [1, 2, 3, 6]
-
-
-def test_with_rejection_sampling_it_samples_every_position():
-    writing, drafter = made()
-
-    for seed in range(8):
-        tree = drafted(writing, drafter, Sampler(1.0, seed=seed, uses_rejection_sampling=True))
-
-        assert tree.parents == [-1, 0, 1, 2, 3, 4]
-        assert [draw.token for _node, draw in sorted(tree.samples.items())] == tree.tokens[1:]
+    lengths = [len(drafted(writing, drafter, Sampler(), budget)) for budget in (0, 1, 99)]
+    assert lengths[:2] == [1, 2]
+    assert 1 < lengths[2] <= 6
 
 
 def test_without_memory_for_its_kv_cache_it_drafts_nothing():

@@ -9,8 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from specchat.profile.keys import MAX_MCP_NAME
-from specchat_mcp.server_settings import ServerSettings
+from specchat_mcp.server_settings import MAX_NAME, ServerSettings
 
 NOT_A_NAME = re.compile(r"[^A-Za-z0-9]+")
 OTHER_TRANSPORT = "the editor reaches it by {}; specchat starts programs (stdio) and uses streamable HTTP (http)"
@@ -42,6 +41,6 @@ def _settings(name: str, server: Any, folder: str) -> ServerSettings:
 
 
 def _free_name(name: str, taken: Sequence[str]) -> str:
-    usable = NOT_A_NAME.sub("_", name).strip("_")[: MAX_MCP_NAME - 3].strip("_") or "server"
+    usable = NOT_A_NAME.sub("_", name).strip("_")[: MAX_NAME - 3].strip("_") or "server"
     numbered = (f"{usable}_{number}" for number in range(2, len(taken) + 3))
     return usable if usable not in taken else next(each for each in numbered if each not in taken)

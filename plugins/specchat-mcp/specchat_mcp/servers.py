@@ -41,7 +41,7 @@ Result = TypeVar("Result")
 
 def build(request: SourceRequest) -> McpServers:
     """The servers of the profile, and those that an editor passes on."""
-    own = profile_servers(request.profile.mcp_servers, os.environ)
+    own = profile_servers(request.profile.mcp, os.environ)
     names = [each.name for each in own]
     return McpServers((*own, *servers_from_acp(request.editor_servers, str(request.folder or Path.cwd()), names)))
 

@@ -19,7 +19,7 @@ WEB = '[mcp.web]\nurl = "https://a.b/mcp"\nheaders = ["Authorization: Bearer ${W
 
 
 def servers(folder, text, environment=None):
-    return profile_servers(load_profile(str(write(folder, "mine", text))).mcp_servers, environment or {})
+    return profile_servers(load_profile(str(write(folder, "mine", text))).mcp, environment or {})
 
 
 def test_variables_are_named_in_files_and_read_from_the_environment(own_folder):  # noqa: F811
@@ -60,7 +60,7 @@ def test_a_wrong_server_is_an_error_of_one_line_with_its_place(own_folder, text,
     path = write(own_folder, "wrong", text)
 
     with pytest.raises(ProfileError) as caught:
-        _ = load_profile("wrong").mcp_servers
+        profile_servers(load_profile("wrong").mcp, {})
 
     assert str(caught.value).startswith(f"{path.resolve()}:")
     assert said in str(caught.value)
@@ -106,7 +106,7 @@ def test_servers_are_not_sent_to_the_engine_process(tmp_path):
     layers = ProfileLayers("chat", read_profile_chain("chat"), (find_project_file(tmp_path).source(),))
 
     assert {"limits.answer": 5} == layers.settings().options
-    assert ["git"] == [each.name for each in layers.resolve().value.mcp_servers]
+    assert ["git"] == [each.name for each in layers.resolve().value.mcp]
 
 
 def test_config_show_prints_servers_as_they_are_written(own_folder, capsys):  # noqa: F811

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from specchat.engine.device import copy_to_device
 from specchat.engine.drafter import DraftContext
-from specchat.engine.sampling import DrawnToken, LogitRows, Ranking
-from specchat.engine.tree import ROOT, DraftSample, DraftTree
+from specchat.engine.sampling import LogitRows, Ranking
+from specchat.engine.tree import ROOT, DraftTree
 from specchat.forward.native.native_sampling import rank_rows
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ SHORTLIST = 16  # best tokens of a node that get a probability
 
 # Logits of a level [n, V], its depth, and the draft tokens before each row [n, depth] -> the best tokens of each row
 Rank = Callable[[Tensor, int, Tensor], Ranking]
-Draw = Callable[[Tensor, int, Tensor], DrawnToken]  # the same for the one node of a chain
 ReadLevel = Callable[[int, Tensor, Tensor, Tensor], "HeadOutput"]  # depth, hidden states, tokens, ancestors
 
 
@@ -61,8 +60,7 @@ class Level(NamedTuple):
 class DraftedChild:
     token: int
     parent: int | None  # index in the same list; None: the root
-    log_probability: float  # of the whole path; 0 of a sample, because no sample may be dropped for its value
-    sample: DraftSample | None = None  # with rejection sampling
+    log_probability: float  # of the whole path
 
 
 def grow_tree(
@@ -107,34 +105,15 @@ def _best_of_last_level(levels: Sequence[Level], budget: Tensor, width: int) -> 
     return best.indices[:width], best.values[:width]
 
 
-def grow_chain(depth: int, root: HeadOutput, draw: Draw, read: ReadLevel) -> list[DrawnToken]:
-    """With rejection sampling: a chain of samples, whose length does not depend on them."""
-    drawn, output, device = list[DrawnToken](), root, root.logits.device
-    for index in range(depth):
-        path = torch.stack([each.token for each in drawn], dim=1) if drawn else torch.zeros(1, 0, device=device)
-        drawn.append(draw(output.logits, index, path))
-        if index + 1 < depth:
-            ancestors = torch.ones(1, index + 1, dtype=torch.bool, device=device)
-            output = read(index + 1, output.hidden_states, drawn[-1].token, ancestors)
-    return drawn
-
-
 def draft_children(
     config: TreeConfig, context: DraftContext, budget: int, root: HeadOutput, ids: Tensor | None, read: ReadLevel,
     *, waits: bool = True,
 ) -> list[DraftedChild]:  # fmt: skip
-    """The tree, or the chain of samples, under the rules of the sampler. `ids`: of the columns of the logits [Vd]"""
+    """The tree under the rules of the sampler. `ids`: of the columns of the logits [Vd]"""
     sampler, seen, last = context.sampler, context.seen_tokens, len(context.tokens) - 1
 
     def rows(count: int, depth: int, paths: Tensor) -> LogitRows:
         return LogitRows([last + depth] * count, paths.tolist() if sampler.has_penalties else None, ids)
-
-    if sampler.wants_draft_samples:
-        depth = min(config.depth, budget)
-        drawn = grow_chain(
-            depth, root, lambda logits, depth, path: sampler.draw_draft(logits, rows(1, depth, path), seen), read
-        )
-        return sampled_children(drawn)
 
     def rank(logits: Tensor, depth: int, paths: Tensor) -> Ranking:
         best = rank_rows(logits, sampler, rows(len(logits), depth, paths), seen, count=SHORTLIST)
@@ -182,16 +161,6 @@ def unpack_children(config: TreeConfig, packed: list[int]) -> list[DraftedChild]
     )
 
 
-def sampled_children(drawn: Sequence[DrawnToken]) -> list[DraftedChild]:
-    """A chain of samples. It waits for the device once."""
-    tokens = torch.cat([each.token for each in drawn]).tolist() if drawn else []
-    children = list[DraftedChild]()
-    for token, (_token, ids, probabilities) in zip(tokens, drawn, strict=True):
-        sample = DraftSample(token, ids, probabilities.clone())  # the next replay of a graph overwrites them
-        children.append(DraftedChild(token, len(children) - 1 if children else None, 0.0, sample))
-    return children
-
-
 def build_draft_tree(root: int, children: Sequence[DraftedChild], budget: int, source: str) -> DraftTree:
     """The best nodes, most probable first: the first n of them are the tree of a budget of n.
 
@@ -203,7 +172,5 @@ def build_draft_tree(root: int, children: Sequence[DraftedChild], budget: int, s
     for index in best:
         child = children[index]
         parent = nodes[child.parent]
-        nodes[index] = (
-            tree.add_sample(child.sample, parent, source) if child.sample else tree.add(child.token, parent, source)
-        )
+        nodes[index] = tree.add(child.token, parent, source)
     return tree

@@ -26,7 +26,6 @@ from specchat.drafters.heads.spec import EAGLE3, MTP
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.hidden_states import CHUNK_TOKENS
 from specchat.engine.model import Model
-from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 
 if TYPE_CHECKING:
@@ -42,10 +41,6 @@ class TreeKernel(Protocol):
         """In one draft; more are computed before."""
         ...
 
-    def can_draft(self, sampler: Sampler, /) -> bool:
-        """Whether it knows the rules of this sampler."""
-        ...
-
     def draft(self, end: TextEnd, context: DraftContext, budget: int) -> list[DraftedChild]:
         """The children, parents first. Of the rows, only those of the pairs stay committed."""
         ...
@@ -58,9 +53,6 @@ class TorchTrees:
 
     def __init__(self, head: EagleHead, config: TreeConfig) -> None:
         self.head, self.config = head, config
-
-    def can_draft(self, _sampler: Sampler) -> bool:
-        return True
 
     def draft(self, end: TextEnd, context: DraftContext, budget: int) -> list[DraftedChild]:
         passes = CachePasses(self.head, end)
@@ -78,27 +70,25 @@ class EagleDrafter(PairDrafter["EagleHead"]):
     def __init__(self, head: EagleHead, target: Model, tree_config: TreeConfig | None = None) -> None:
         self.tree_config = tree_config or (TreeConfig() if target.supports_trees else CHAIN_CONFIG)
         super().__init__(head, target, self.tree_config.max_draft_tokens)
-        self.kernels = tree_kernels(head, self.tree_config)
+        self.kernel = tree_kernel(head, self.tree_config)
 
     def limit_width(self, width: int) -> None:
         self.tree_config = replace(self.tree_config, width=width)
-        self.kernels = tree_kernels(self.head, self.tree_config)
+        self.kernel = tree_kernel(self.head, self.tree_config)
 
     def _draft(self, context: DraftContext, max_draft_tokens: int) -> DraftTree:
-        kernel = next(each for each in self.kernels if each.can_draft(context.sampler))
-        hidden_states = self._prefill_to_last_chunk(context.tokens, kernel.max_pairs)
+        hidden_states = self._prefill_to_last_chunk(context.tokens, self.kernel.max_pairs)
         following = self._following_tokens(context.tokens, len(hidden_states))
         end = TextEnd(hidden_states, following, self.cache, self._first_position)
-        children = kernel.draft(end, context, max_draft_tokens)
+        children = self.kernel.draft(end, context, max_draft_tokens)
         return build_draft_tree(context.tokens[-1], children, max_draft_tokens, self.name)
 
 
-def tree_kernels(head: EagleHead, config: TreeConfig) -> list[TreeKernel]:
-    """What can draft with this head here, the fastest first."""
+def tree_kernel(head: EagleHead, config: TreeConfig) -> TreeKernel:
+    """The fastest that can draft with this head here."""
     if GraphTrees.is_possible(head, config):
-        return [GraphTrees(head, config)]
-    torch_trees = TorchTrees(head, config)
-    return [torch_trees] if head.network is None else [NativeTrees(head, head.network, config), torch_trees]
+        return GraphTrees(head, config)
+    return TorchTrees(head, config) if head.network is None else NativeTrees(head, head.network, config)
 
 
 def build(resources: DraftingResources, kind: str) -> Drafter | None:

@@ -1,14 +1,14 @@
 """The draft tree of an EAGLE head on a GPU: new pairs, all levels and their ranking in one CUDA graph.
 
 The host waits once, for the packed tree, however many levels it has. Samplers with more rules than temperature and
-noise rank in the same way without a graph, and wait once, too. A sampled chain of rejection sampling is a second graph.
+noise rank in the same way without a graph, and wait once, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -20,17 +20,15 @@ from specchat.drafters.eagle.dynamic_tree import (
     DraftedChild,
     TreeConfig,
     draft_children,
-    grow_chain,
     grow_tree,
     pack_levels,
-    sampled_children,
     unpack_children,
 )
 from specchat.drafters.eagle.pair_passes import ArenaPasses, TextEnd, TextPlace
 from specchat.engine.cache_sizes import SPARE_ROWS
 from specchat.engine.drafter import DraftContext
 from specchat.engine.model import Model
-from specchat.engine.sampling import NO_NOISE, DeviceNoise, DrawnToken, LogitRows, NoiseInputs, Ranking, Sampler
+from specchat.engine.sampling import NO_NOISE, DeviceNoise, LogitRows, NoiseInputs, Ranking
 from specchat.forward.cuda.cuda_graphs import (
     CapturedFunction,
     device_noise,
@@ -45,11 +43,9 @@ if TYPE_CHECKING:
 GRAPH_PAIRS = 8  # new pairs of a text that a graph reads; more are computed before
 HEADER_NUMBERS = 8
 
-Result = TypeVar("Result")
-
 
 class GraphTrees:
-    """Drafts trees and sampled chains with one head, for all texts."""
+    """Drafts trees with one head, for all texts."""
 
     max_pairs = GRAPH_PAIRS
 
@@ -61,38 +57,30 @@ class GraphTrees:
         """Whether the head has an arena, and the tree fits behind its slots while it is captured."""
         return head.pool.arena is not None and GRAPH_PAIRS + config.depth * config.width <= SPARE_ROWS
 
-    def can_draft(self, _sampler: Sampler) -> bool:
-        return True
-
     @torch.inference_mode()
     def draft(self, end: TextEnd, context: DraftContext, budget: int) -> list[DraftedChild]:
-        """All children of the tree, or a chain of samples with the drafter's own noise."""
-        sampler, samples = context.sampler, context.sampler.wants_draft_samples
+        """All children of the tree."""
+        sampler = context.sampler
         positions = [len(context.tokens) - 1 + depth for depth in range(self.config.depth)]
-        noise = sampler.draft_noise_inputs(positions) if samples else sampler.noise_inputs(LogitRows(positions))
+        noise = sampler.noise_inputs(LogitRows(positions))
         if noise is None or sampler.has_penalties:
             children = self._without_graph(end, context, budget)
         else:
-            numbers = self._numbers(end, noise, budget)
-            if samples:
-                children = sampled_children(self._run(self._chain_with_noise, numbers, end.hidden_states))[:budget]
-            else:
-                packed = self._run(self._tree_with_noise, numbers, end.hidden_states)
-                children = unpack_children(self.config, packed.tolist())  # the only wait
+            packed = self._run(self._numbers(end, noise, budget), end.hidden_states)
+            children = unpack_children(self.config, packed.tolist())  # the only wait
         end.cache.commit(list(range(len(end.tokens))))
         return children
 
     def _without_graph(self, end: TextEnd, context: DraftContext, budget: int) -> list[DraftedChild]:
         """With the rules of any sampler. Only penalties wait for the host at each level, for the tokens of a path."""
         numbers = self._numbers(end, NO_NOISE, budget).to(end.hidden_states.device, non_blocking=True)
-        width = 1 if context.sampler.wants_draft_samples else self.config.width
-        passes, root = self._start(numbers, _padded(end.hidden_states), width)
+        passes, root = self._start(numbers, _padded(end.hidden_states))
         ids = self.head.draft_to_target_ids
         return draft_children(self.config, context, budget, root, ids, passes.read_level, waits=False)
 
     @torch.inference_mode()
     def capture(self, target: Model) -> None:
-        """Capture both graphs, over rows of no text."""
+        """Capture the graph, over rows of no text."""
         arena = self.head.pool.arena
         if arena is None:
             return
@@ -100,31 +88,29 @@ class GraphTrees:
         width = target.embed(torch.zeros(1, dtype=torch.long, device=layout.device)).shape[-1]
         states = torch.zeros(1, layers * width, dtype=layout.dtype, device=layout.device)
         place = (arena.rows, 0, 1, 0, self.config.max_draft_tokens)
-        for compute in (self._tree_with_noise, self._chain_with_noise):
-            try:
-                self._graph(compute, states).capture(self._pack_numbers(place, [0], NoiseInputs()))
-            except RuntimeError as error:
-                self._disable(error)
-                return
+        try:
+            self._graph(states).capture(self._pack_numbers(place, [0], NoiseInputs()))
+        except RuntimeError as error:
+            self._disable(error)
 
-    def _run(self, compute: Callable[[Tensor, Tensor], Result], numbers: Tensor, hidden_states: Tensor) -> Result:
+    def _run(self, numbers: Tensor, hidden_states: Tensor) -> Tensor:
         """The result of a graph, or without one of its kernels one by one."""
         if self.head.capture is not None:
             try:
-                return self._graph(compute, hidden_states).replay(numbers, hidden_states)
+                return self._graph(hidden_states).replay(numbers, hidden_states)
             except RuntimeError as error:
                 self._disable(error)
-        return compute(numbers.to(hidden_states.device, non_blocking=True), _padded(hidden_states))
+        return self._tree_with_noise(numbers.to(hidden_states.device, non_blocking=True), _padded(hidden_states))
 
-    def _graph(self, compute: Callable[[Tensor, Tensor], Result], like: Tensor) -> CapturedFunction[Result]:
+    def _graph(self, like: Tensor) -> CapturedFunction[Tensor]:
         """The graph of this head for this config; sessions share it."""
-        key = compute.__name__, self.config
-        if key not in self.head.graphs:
+        if self.config not in self.head.graphs:
             assert self.head.capture is not None, "a graph on a device without graphs"
             numbers = torch.zeros(self._number_count, dtype=torch.long, device=like.device)
             rows = like.new_zeros(GRAPH_PAIRS, like.shape[-1])
-            self.head.graphs[key] = CapturedFunction(self.head.capture, numbers, rows, compute)
-        return self.head.graphs[key]
+            graph = CapturedFunction(self.head.capture, numbers, rows, self._tree_with_noise)
+            self.head.graphs[self.config] = graph
+        return self.head.graphs[self.config]
 
     def _disable(self, error: RuntimeError) -> None:
         self.head.capture = None
@@ -133,29 +119,18 @@ class GraphTrees:
 
     def _tree_with_noise(self, numbers: Tensor, rows: Tensor) -> Tensor:
         noise, ids = self._noise(numbers), self.head.draft_to_target_ids
-        passes, root = self._start(numbers, rows, self.config.width)
+        passes, root = self._start(numbers, rows)
 
         def rank(logits: Tensor, depth: int, _paths: Tensor) -> Ranking:
             return noise[depth].rank(logits, SHORTLIST, ids)
 
         return pack_levels(grow_tree(self.config, numbers[4], root, rank, passes.read_level, waits=False))
 
-    def _chain_with_noise(self, numbers: Tensor, rows: Tensor) -> list[DrawnToken]:
-        noise, ids = self._noise(numbers), self.head.draft_to_target_ids
-
-        def draw(logits: Tensor, depth: int, _path: Tensor) -> DrawnToken:
-            token = noise[depth].rank(logits, 1, ids).token_ids[0]
-            every = torch.arange(logits.shape[-1], device=logits.device) if ids is None else ids
-            return DrawnToken(token, every, noise[depth].scaled_logits(logits, ids)[0].softmax(-1))
-
-        passes, root = self._start(numbers, rows, 1)
-        return grow_chain(self.config.depth, root, draw, passes.read_level)
-
-    def _start(self, numbers: Tensor, rows: Tensor, width: int) -> tuple[ArenaPasses, HeadOutput]:
+    def _start(self, numbers: Tensor, rows: Tensor) -> tuple[ArenaPasses, HeadOutput]:
         """The pass over the new pairs, and the passes that follow it."""
         arena = self.head.pool.arena
         assert arena is not None, "a tree on the device needs an arena"
-        passes = ArenaPasses(self.head, arena, TextPlace(numbers[0], numbers[1], numbers[2], numbers[3]), width)
+        passes = ArenaPasses(self.head, arena, TextPlace(*numbers[:4]), self.config.width)
         tokens = numbers[HEADER_NUMBERS : HEADER_NUMBERS + GRAPH_PAIRS]
         return passes, passes.read_pairs(self.head.fuse(rows), tokens)
 

@@ -6,10 +6,8 @@ EAGLE and MTP are such heads. Which tensors a head has, and the wiring in its
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -172,7 +170,7 @@ class EagleHead(PairHead):
     def __init__(self, spec: HeadSpec, loader: WeightLoader, target: Model) -> None:
         super().__init__(spec, loader, target)
         self.capture: Capture | None = None
-        self.graphs = dict[Hashable, CapturedFunction[Any]]()  # of drafters, by what they depend on
+        self.graphs = dict[TreeConfig, CapturedFunction[Tensor]]()  # of drafters
         if kind_of(loader.device).has_graphs:
             self.capture = CudaGraphCapture(loader.device)
             tokens = min(2 * self.context_window, target.context_window)

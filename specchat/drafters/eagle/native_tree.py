@@ -16,7 +16,6 @@ from torch import Tensor
 from specchat.drafters.eagle.dynamic_tree import MIN_LOG_PROBABILITY, DraftedChild, TreeConfig
 from specchat.drafters.eagle.pair_passes import TextEnd
 from specchat.engine.drafter import DraftContext
-from specchat.engine.sampling import Sampler
 from specchat.forward.linear.linear import Linear
 from specchat.forward.llama.decoder_layer import RopeAngles
 from specchat.forward.native.native_ops import NativeBorderError, check_border, data_pointer, native_kernels
@@ -119,10 +118,6 @@ class NativeTrees:
             and native_kernels().kernel("draft_tree", dtype) is not None
             and all(linear_layer(each, dtype) is not None for each in linears)
         )
-
-    def can_draft(self, sampler: Sampler) -> bool:
-        """Whether the kernel knows all rules of this sampler."""
-        return not sampler.wants_draft_samples
 
     @torch.inference_mode()
     def draft(self, end: TextEnd, context: DraftContext, budget: int) -> list[DraftedChild]:

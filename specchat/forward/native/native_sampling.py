@@ -1,6 +1,6 @@
 """The tokens after rows of logits on a CPU, in one call of a native kernel instead of many operations of torch.
 
-They follow `engine/sampling.py`, without rejection sampling; penalties come before. Knows logits; knows no network.
+They follow `engine/sampling.py`; penalties come before. Knows logits; knows no network.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ class SamplingRules(ctypes.Structure):
 
 def can_sample(sampler: Sampler, rows: LogitRows, dtype: torch.dtype) -> bool:
     """Whether the kernels know all rules for these rows."""
-    has_other_rules = sampler.wants_draft_samples or rows.token_ids is not None
     dtype = torch.float32 if sampler.has_penalties else dtype
-    return not has_other_rules and native_kernels().kernel("sample_rows", dtype) is not None
+    return rows.token_ids is None and native_kernels().kernel("sample_rows", dtype) is not None
 
 
 def sample_rows(logits: Tensor, sampler: Sampler, rows: LogitRows, seen_tokens: SeenTokens | None = None) -> Tensor:
@@ -54,8 +53,8 @@ def rank_rows(
 ) -> Ranking:
     """As `Sampler.rank`, for drafters: by the kernel where it knows all rules. [N, V] -> [N, count]"""
     logits = sampler.penalize(logits, rows, seen_tokens)
-    has_other_rules = rows.allowed_mask is not None or sampler.wants_draft_samples
-    kernel = native_kernels().kernel("rank_rows", logits.dtype) if logits.is_cpu and not has_other_rules else None
+    is_known = logits.is_cpu and rows.allowed_mask is None
+    kernel = native_kernels().kernel("rank_rows", logits.dtype) if is_known else None
     if kernel is None:
         return sampler.rank(logits, rows, count=count)
     logits, (row_count, size) = logits.contiguous(), logits.shape
