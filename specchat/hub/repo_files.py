@@ -30,6 +30,11 @@ from specchat.paths import hub_repo_folder
 
 PROBE_SECONDS = 5.0
 MAX_LISTING_BYTES = 16 * 2**20  # it comes within one window
+STATUS_MESSAGES = {
+    401: "the hub rejects the token (401): run 'hf auth login' again, or correct HF_TOKEN",
+    403: "access denied (403): the token needs read permission",
+    404: "the hub has no such model or file (404): check the name",
+}
 
 
 @dataclass(frozen=True)
@@ -134,7 +139,9 @@ def hub_errors_as_model_errors(source: str) -> Generator[None]:
         hint = "check the name; a private model needs 'hf auth login' or HF_TOKEN"
         raise ModelError(f"{source}: the hub has no such model, or it is private: {hint}") from error
     except HfHubHTTPError as error:
-        raise ModelError(f"{source}: {_status_message(error.response.status_code)}") from error
+        status = error.response.status_code
+        message = STATUS_MESSAGES.get(status, f"the hub answers {status}; try again later")
+        raise ModelError(f"{source}: {message}") from error
     except HFValidationError as error:
         raise ModelError(f"{source}: not a hub id like org/name") from error
     except (HTTPError, LocalEntryNotFoundError) as error:
@@ -154,13 +161,3 @@ def offline_reason() -> str:
     except (HTTPError, OSError):
         return f"the hub ({constants.ENDPOINT}) cannot be reached"
     return ""
-
-
-def _status_message(status: int) -> str:
-    if status == 401:
-        return "the hub rejects the token (401): run 'hf auth login' again, or correct HF_TOKEN"
-    if status == 403:
-        return "access denied (403): the token needs read permission"
-    if status == 404:
-        return "the hub has no such model or file (404): check the name"
-    return f"the hub answers {status}; try again later"

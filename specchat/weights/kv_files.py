@@ -152,8 +152,7 @@ def _text_rows(tokens: list[int], tensors: dict[str, Tensor]) -> TextRows | None
 def _read_tokens(path: Path) -> list[int]:
     """The tokens of a file; none of one that is damaged."""
     with _removed_if_damaged(path), _opened(path) as file:
-        [length] = file.get_slice(TOKENS).get_shape()  # ValueError for another form
-        return file.get_tensor(TOKENS)[:length].tolist()
+        return [int(token) for token in file.get_tensor(TOKENS).tolist()]
     return []
 
 
