@@ -14,6 +14,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -145,7 +147,14 @@ def kv_folder() -> Path:
 def remove_kv_files(conversation: str) -> None:
     """Remove what is left of a conversation that the user deletes."""
     for path in kv_folder().glob(f"{conversation}.*{KV_FILE_ENDING}"):
-        path.unlink(missing_ok=True)
+        remove_kv_file(path)
+
+
+def remove_kv_file(path: Path) -> None:
+    """Remove a file, a link or a pipe. A folder in its place is not ours, and moves aside; what cannot be, stays."""
+    with suppress(OSError):
+        is_folder = path.is_dir() and not path.is_symlink()
+        path.rename(f"{path}.{time.time_ns()}") if is_folder else path.unlink(missing_ok=True)
 
 
 def models_folder() -> Path:

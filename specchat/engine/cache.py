@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -67,6 +67,11 @@ def allocate_stacks(layout: KVLayout, rows: int) -> dict[tuple[int, int], Tensor
         )
         for shape in dict.fromkeys(shape for pair in entries for shape in pair)
     }  # fmt: skip
+
+
+def forms_of(tensors: Mapping[Any, Tensor]) -> frozenset[tuple[Any, ...]]:
+    """Names, shapes and dtypes."""
+    return frozenset((name, tensor.shape, tensor.dtype) for name, tensor in tensors.items())
 
 
 def layers_of(layout: KVLayout, stacks: Stacks) -> list[LayerRows]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -129,6 +129,8 @@ class SamplingModel(Protocol):
 @runtime_checkable
 class StatefulModel(Protocol):
     """A model that keeps states of a text beside the rows of its KV cache."""
+
+    state_forms: frozenset[tuple[Any, ...]]  # those of the states after a token, by `forms_of`
 
     def copy_states(self, cache: KVCache, length: int) -> TextStates:
         """The last few states after at most so many of the committed tokens, in host memory."""

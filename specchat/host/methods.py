@@ -205,7 +205,7 @@ def list_sessions(handler: RpcHandler, _client: ClientConnection, params: JsonOb
         found = history.search(search_text)
     else:
         is_deleted = bool(params.get("is_deleted"))
-        threads = history.threads(folder=params.get("folder"), kind=params.get("kind"), deleted=is_deleted)
+        threads = history.threads(folder=_text(params, "folder"), kind=_text(params, "kind"), deleted=is_deleted)
         found = [(thread, "") for thread in threads]
     details = history.details()
     rows = [{**asdict(thread), **asdict(details[thread.id]), "snippet": text} for thread, text in found]
@@ -318,8 +318,14 @@ def _turn_id(params: JsonObject) -> str:
 
 
 def _required_text(params: JsonObject, name: str) -> str:
-    value = params[name]
-    if not isinstance(value, str) or not value:
+    if not (value := _text(params, name)):
+        raise ValueError(f"{name} must be a text")
+    return value
+
+
+def _text(params: JsonObject, name: str) -> str | None:
+    value = params.get(name)
+    if not isinstance(value, str | None):
         raise ValueError(f"{name} must be a text")
     return value
 

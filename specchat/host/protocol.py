@@ -261,6 +261,6 @@ def turn_to_json(turn: Turn) -> JsonObject:
 
 def turn_from_json(params: JsonObject) -> Turn:
     """A question and its answer from the fields of `turn_to_json`."""
-    turn = from_json(Turn, {name: params.get(name) for name in TURN_FIELDS})
+    turn = from_json(Turn, {name: params.get(name) for name in TURN_FIELDS} if isinstance(params, dict) else params)
     Request(turn.user, tool_results=turn.tool_results)  # raises for a question that no request could have
     return replace(turn, is_finished=True)

@@ -11,6 +11,7 @@ memory_plan                bytes of weights, KV cache and workspace
 recommend, pair_text    the best pair for a device; its two lines and its profile
 find_models             where a model or head is; a hub id is downloaded
 needed_files            which files of a hub id are needed, and their hashes
+bounded_response        limits for what a hub sends
 repo_files              the files of a hub id, with sizes and hashes; errors of the hub as one-line messages
 pull                    download with resume and hash check
 disk_space              errors of the disk as one-line messages

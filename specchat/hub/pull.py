@@ -9,20 +9,20 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from huggingface_hub import constants, get_session, hf_hub_download, hf_hub_url
+from huggingface_hub import constants, hf_hub_download, hf_hub_url
 from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
-from huggingface_hub.utils import WeakFileLock, build_hf_headers, hf_raise_for_status
+from huggingface_hub.utils import WeakFileLock
 
 from specchat.errors import ModelError
+from specchat.hub.bounded_response import HTTPError, bounded_response
 from specchat.hub.disk_space import check_disk_space, disk_errors_as_model_errors
 from specchat.hub.needed_files import digest_like
-from specchat.hub.repo_files import HTTPError, HubFile, RepoListing, hub_errors_as_model_errors, list_repo_files
+from specchat.hub.repo_files import HubFile, RepoListing, hub_errors_as_model_errors, list_repo_files
 from specchat.hub.safetensors_headers import cached_model_folder
 from specchat.weights.gguf.gguf_preparation import Report, no_report
 
-CHUNK_BYTES = 1 << 20
-MAX_RETRIES = 5  # consecutive failures without a new byte
-READ_TIMEOUT_SECONDS = 30.0
+MAX_TRIES = 3  # in a row, without progress
+PROGRESS_BYTES = 1024  # new ones, of a connection or of half a minute of one
 
 OnProgress = Callable[[HubFile, int], None]  # a file, and how many of its bytes are downloaded
 
@@ -90,39 +90,37 @@ def _fetch(listing: RepoListing, file: HubFile, on_progress: OnProgress) -> None
 
 
 def _download(file: HubFile, url: str, partial: Path, on_progress: OnProgress) -> None:
-    """Download the rest of a file; reconnect after an error, at most MAX_RETRIES times without progress."""
+    """Download the rest of a file; reconnect after an error, at most MAX_TRIES times without progress."""
     partial.touch()
-    retries = 0
+    tries, most = 0, partial.stat().st_size
     while (size := partial.stat().st_size) < file.size_bytes:
         try:
-            for count in _append_stream(url, partial, size):
+            for count in _append_stream(file, url, partial, size):
                 on_progress(file, count)
                 if count > file.size_bytes:
                     return  # the hash check will fail
         except HfHubHTTPError:
             raise
         except HTTPError:
-            retries = retries + 1 if partial.stat().st_size == size else 0
-            if retries == MAX_RETRIES:
+            size = partial.stat().st_size
+            tries, most = tries + 1 if size < most + PROGRESS_BYTES else 0, max(most, size)
+            if tries == MAX_TRIES:
                 raise
-            time.sleep(min(retries, 1))
+            time.sleep(min(tries, 1))
     on_progress(file, size)
 
 
-def _append_stream(url: str, partial: Path, start: int) -> Iterator[int]:
-    """Append the bytes from `start` on to the file; yields its size after each chunk."""
-    headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
-    if start:
-        headers["Range"] = f"bytes={start}-"
-    with (
-        get_session().stream("GET", url, headers=headers, timeout=READ_TIMEOUT_SECONDS) as response,
-        partial.open("ab") as output,
-    ):
-        hf_raise_for_status(response)
+def _append_stream(file: HubFile, url: str, partial: Path, start: int) -> Iterator[int]:
+    """Append the bytes from `start` on to the file; yields its size after each piece."""
+    headers = {"Range": f"bytes={start}-"} if start else {}
+    max_bytes = 2 * file.size_bytes + PROGRESS_BYTES  # one piece beyond its end, and the hash check fails
+    with bounded_response(url, max_bytes, PROGRESS_BYTES, **headers) as response, partial.open("ab") as output:
         if start and response.status_code != 206:  # not "partial content": the server sends the whole file
             output.truncate(0)
             start = 0
-        for chunk in response.iter_raw(CHUNK_BYTES):
-            output.write(chunk)
-            start += len(chunk)
+        for piece in response.iter_raw():
+            output.write(piece)
+            start += len(piece)
             yield start
+    if start < file.size_bytes:
+        raise HTTPError("the file ended early")

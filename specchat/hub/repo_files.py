@@ -4,13 +4,13 @@ Sends one request to the hub and downloads nothing. Names and hashes from the hu
 or terminal output. Errors of the hub and of the network become one line that says what to do.
 """
 
+import json
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
-from huggingface_hub import HfApi, constants, get_session
+from huggingface_hub import constants, get_session
 from huggingface_hub.errors import (
     FileMetadataError,
     GatedRepoError,
@@ -21,15 +21,20 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
 )
 from huggingface_hub.hf_api import ModelInfo, RepoSibling
+from huggingface_hub.utils import validate_repo_id
 
 from specchat.errors import ModelError, first_line
+from specchat.hub.bounded_response import HTTPError, bounded_response
 from specchat.hub.needed_files import is_digest, needed_files
 from specchat.paths import hub_repo_folder
 
-HTTPError = cast(
-    "type[Exception]", HfHubHTTPError.__bases__[0]
-)  # the base class of the HTTP client that huggingface_hub uses
 PROBE_SECONDS = 5.0
+MAX_LISTING_BYTES = 16 * 2**20  # it comes within one window
+STATUS_MESSAGES = {
+    401: "the hub rejects the token (401): run 'hf auth login' again, or correct HF_TOKEN",
+    403: "access denied (403): the token needs read permission",
+    404: "the hub has no such model or file (404): check the name",
+}
 
 
 @dataclass(frozen=True)
@@ -86,16 +91,20 @@ class RepoListing:
 def list_repo_files(source: str, *, is_draft: bool = False) -> RepoListing:
     """List the files of a model or head that loading reads. ModelError when the hub has none."""
     with hub_errors_as_model_errors(source):
-        info = HfApi(endpoint=constants.ENDPOINT).model_info(source, files_metadata=True)
-    siblings = {sibling.rfilename: sibling for sibling in info.siblings or []}
-    files = tuple(hub_file(source, siblings[name]) for name in needed_files(source, list(siblings), is_draft=is_draft))
-    return RepoListing(source, _checked_hash(source, info.sha), _licence(info), hub_repo_folder(source), files)
+        validate_repo_id(source)
+        url = f"{constants.ENDPOINT}/api/models/{source}?blobs=true"
+        with bounded_response(url, MAX_LISTING_BYTES, MAX_LISTING_BYTES) as response:
+            info = ModelInfo(**json.loads(response.read()))
+        siblings = {sibling.rfilename: sibling for sibling in info.siblings or []}
+        names = needed_files(source, list(siblings), is_draft=is_draft)
+        files = tuple(hub_file(source, siblings[name]) for name in names)
+        return RepoListing(source, _checked_hash(source, info.sha), _licence(info), hub_repo_folder(source), files)
 
 
 def hub_file(source: str, sibling: RepoSibling) -> HubFile:
     """A file of the hub's listing. ModelError for an invalid name, size or hash."""
     digest = sibling.lfs.sha256 if sibling.lfs else sibling.blob_id
-    if sibling.size is None or not sibling.rfilename.isprintable():
+    if not isinstance(sibling.size, int) or sibling.size < 0 or not sibling.rfilename.isprintable():
         raise ModelError(f"{source}: the hub lists {sibling.rfilename!r} without a size, or with an invalid name")
     return HubFile(sibling.rfilename, sibling.size, _checked_hash(source, digest))
 
@@ -130,14 +139,16 @@ def hub_errors_as_model_errors(source: str) -> Generator[None]:
         hint = "check the name; a private model needs 'hf auth login' or HF_TOKEN"
         raise ModelError(f"{source}: the hub has no such model, or it is private: {hint}") from error
     except HfHubHTTPError as error:
-        raise ModelError(f"{source}: {_status_message(error.response.status_code)}") from error
+        status = error.response.status_code
+        message = STATUS_MESSAGES.get(status, f"the hub answers {status}; try again later")
+        raise ModelError(f"{source}: {message}") from error
     except HFValidationError as error:
         raise ModelError(f"{source}: not a hub id like org/name") from error
     except (HTTPError, LocalEntryNotFoundError) as error:
         message = f"the hub ({hub}) cannot be reached or closed the connection ({first_line(error)})"
         has_part = any(hub_repo_folder(source).glob("blobs/*.incomplete"))
         raise ModelError(f"{source}: {message}{'; the downloaded part is kept' * has_part}") from error
-    except (FileMetadataError, ValueError, TypeError, KeyError) as error:
+    except (FileMetadataError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         message = f"the server at {hub} is not a hub; does this network have a login page?"
         raise ModelError(f"{source}: {message}") from error
 
@@ -151,13 +162,3 @@ def offline_reason() -> str:
     except (HTTPError, OSError):
         return f"the hub ({constants.ENDPOINT}) cannot be reached"
     return ""
-
-
-def _status_message(status: int) -> str:
-    if status == 401:
-        return "the hub rejects the token (401): run 'hf auth login' again, or correct HF_TOKEN"
-    if status == 403:
-        return "access denied (403): the token needs read permission"
-    if status == 404:
-        return "the hub has no such model or file (404): check the name"
-    return f"the hub answers {status}; try again later"

@@ -34,6 +34,8 @@ from specchat.drafters.registry import (
     runnable_variants,
 )
 from specchat.drafters.suffix_decoding import PastTextIndex
+from specchat.engine.cache import allocate_stacks, forms_of
+from specchat.engine.decode import TextRows
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model, StatefulModel
 from specchat.engine.prefix_cache import PrefixCache
@@ -305,7 +307,15 @@ def _kv_files(profile: Profile, plan: LoadPlan, target: Model) -> KVFiles | None
         "rows": layout.shapes,
         "machine": [_device_name(target), compute_features()],
     }
-    return KVFiles(kv_folder(), kv_identity(identity))
+    return KVFiles(kv_folder(), kv_identity(identity), partial(_are_rows_of, target))
+
+
+def _are_rows_of(target: Model, rows: TextRows) -> bool:
+    """Whether a model can go on from these rows and states."""
+    own = allocate_stacks(replace(target.pool.layout, device=torch.device("meta")), len(rows.tokens) - 1)
+    states = {forms_of(each) for each in rows.states.values()}
+    own_states = {target.state_forms} if isinstance(target, StatefulModel) else set()
+    return (forms_of(rows.stacks), states) == (forms_of(own), own_states)
 
 
 def _kv_form(target: Model) -> str:

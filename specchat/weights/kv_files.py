@@ -2,8 +2,8 @@
 
 A file holds the tokens of one text and the rows that a model computed for them, with the last states of recurrent
 layers. They are those of one model, in one form, on one kind of machine: the identity of all three is part of the name.
-A file that is damaged is ignored and removed. Written by a thread, and the files that were used longest ago go first.
-Knows no conversation and no profile.
+A file that is damaged, or has other shapes than the model's, is ignored and removed. Written by a thread, and the files
+that were used longest ago go first. Knows no conversation and no profile.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import json
 import logging
 import os
 import re
-from collections.abc import Generator, Iterator, Mapping, Sequence
+import stat
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 import torch
@@ -27,7 +29,7 @@ from torch import Tensor
 
 from specchat.engine.decode import TextRows, common_prefix_length
 from specchat.errors import CacheError
-from specchat.paths import KV_FILE_ENDING
+from specchat.paths import KV_FILE_ENDING, remove_kv_file
 
 log = logging.getLogger(__name__)
 
@@ -47,10 +49,11 @@ def kv_identity(parts: Mapping[str, object]) -> str:
 
 @dataclass
 class KVFiles:
-    """The files of one model in a folder."""
+    """The files of one model in a folder. `fits`: whether the model can go on from these rows."""
 
     folder: Path
     identity: str
+    fits: Callable[[TextRows], bool] = lambda _rows: True
     _writer: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "kv-files"))
     _pending: list[Future[None]] = field(default_factory=list[Future[None]])
 
@@ -74,8 +77,7 @@ class KVFiles:
         path = max(shared, key=lambda each: shared[each], default=None)
         if path is None or shared[path] < known + MIN_TOKENS:
             return None
-        tensors = _read_tensors(path)
-        return _text_rows(list(tokens[: shared[path]]), tensors) if tensors else None
+        return self._read(path, list(tokens[: shared[path]]))
 
     def wait(self) -> None:
         """Wait until everything is written."""
@@ -86,6 +88,20 @@ class KVFiles:
     def _files(self) -> Iterator[Path]:
         return self.folder.glob(f"*.{self.identity}{KV_FILE_ENDING}")
 
+    def _read(self, path: Path, tokens: list[int]) -> TextRows | None:
+        """The beginning of a text from its file; None without one, and if the file is damaged."""
+        with _removed_if_damaged(path), _opened(path) as file:
+            checksums = json.loads((file.metadata() or {}).get(CHECKSUMS, "{}"))
+            tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            if {name: _checksum(tensor) for name, tensor in tensors.items()} != checksums:
+                raise CacheError("its checksums do not match")
+            rows = _text_rows(tokens, tensors)
+            if rows is not None and not self.fits(rows):
+                raise CacheError("its rows are not those of this model")
+            os.utime(path)
+            return rows
+        return None
+
     def _write(self, name: str, rows: TextRows, budget_bytes: int) -> None:
         """Write, and remove older files beyond the budget. A full disk costs nothing but the file."""
         tensors = _named_tensors(rows)
@@ -95,8 +111,11 @@ class KVFiles:
         partial = path.with_suffix(f".{os.getpid()}")
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            partial.touch(mode=0o600)
+            partial.unlink(missing_ok=True)
+            partial.touch(mode=0o600, exist_ok=False)
             save_file(tensors, partial, metadata)
+            if path.is_dir():
+                remove_kv_file(path)
             partial.replace(path)
             _remove_oldest(self.folder, budget_bytes)
         except (OSError, SafetensorError) as error:
@@ -131,26 +150,20 @@ def _text_rows(tokens: list[int], tensors: dict[str, Tensor]) -> TextRows | None
 
 
 def _read_tokens(path: Path) -> list[int]:
-    """The tokens of a file; none of one that is damaged, which is removed."""
-    with _removed_if_damaged(path), safe_open(path, framework="pt") as file:
-        return file.get_tensor(TOKENS).tolist()
+    """The tokens of a file; none of one that is damaged."""
+    with _removed_if_damaged(path), _opened(path) as file:
+        return [int(token) for token in file.get_tensor(TOKENS).tolist()]
     return []
-
-
-def _read_tensors(path: Path) -> dict[str, Tensor] | None:
-    """What a file holds; None if it is damaged, and then it is removed."""
-    with _removed_if_damaged(path), safe_open(path, framework="pt") as file:
-        checksums = json.loads((file.metadata() or {}).get(CHECKSUMS, "{}"))
-        tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if {name: _checksum(tensor) for name, tensor in tensors.items()} != checksums:
-            raise CacheError("its checksums do not match")
-        os.utime(path)
-        return tensors
-    return None
 
 
 def _checksum(tensor: Tensor) -> int:
     return crc32(tensor.reshape(-1).view(torch.uint8).numpy().data)
+
+
+def _opened(path: Path) -> Any:
+    if not stat.S_ISREG(path.lstat().st_mode):  # to open a pipe is to wait for its other end
+        raise CacheError("it is no file")
+    return safe_open(path, framework="pt")
 
 
 @contextmanager
@@ -158,17 +171,17 @@ def _removed_if_damaged(path: Path) -> Generator[None]:
     """Go on behind the block where a file cannot be read, without the file."""
     try:
         yield
-    except (OSError, ValueError, SafetensorError, CacheError) as error:
+    except (OSError, ValueError, TypeError, LookupError, RuntimeError, SafetensorError, CacheError) as error:
         log.warning("%s is damaged and removed: %s", path.name, error)
-        path.unlink(missing_ok=True)
+        remove_kv_file(path)
 
 
 def _remove_oldest(folder: Path, budget_bytes: int) -> None:
     """Keep the files that were used last, of all models, up to the budget, and none that a killed engine left half."""
-    files = sorted(((path.stat(), path) for path in folder.iterdir()), key=lambda each: -each[0].st_mtime_ns)
+    files = sorted(((path.lstat(), path) for path in folder.iterdir()), key=lambda each: -each[0].st_mtime_ns)
     newest, held = files[0][0].st_mtime, 0
     for status, path in files:
         held += status.st_size
         is_left_half = path.suffix != KV_FILE_ENDING and newest - status.st_mtime > MAX_WRITING_SECONDS
-        if held > budget_bytes or is_left_half:
+        if stat.S_ISREG(status.st_mode) and (held > budget_bytes or is_left_half):
             path.unlink(missing_ok=True)

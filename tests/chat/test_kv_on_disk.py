@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from threading import Event
 
 import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 from specchat.chat.events import Finished, TextDelta
 from specchat.chat.request import Request
@@ -12,6 +17,8 @@ from specchat.chat.transcript import Question, TextOwner, Turn
 from specchat.loading.load_engine import Engine, load_engine
 from specchat.paths import kv_folder
 from specchat.profile import Profile
+from specchat.weights.kv_files import _checksum
+from tests.each_row import each_row
 from tests.tiny import HYBRIDS, speaking
 
 LONG = "abc and so on; " * 20  # a token each character
@@ -102,6 +109,34 @@ def test_nothing_is_kept_without_a_budget():
     answered((), LONG, **{"limits.kv_disk": 0})
 
     assert not kv_folder().exists()
+
+
+@pytest.mark.parametrize("form", [form_case(each) for each in ("int8 KV cache", "hybrid")])
+@each_row("change", ["narrower rows", "other states", "no states"])
+def test_rows_of_other_shapes_with_right_checksums_are_read_again(form, change):
+    _text, _totals, turns = answered((), LONG, **form)
+    [path] = kv_folder().glob("*")
+    rewrite(path, change)
+    text, totals, _turns = answered(turns, "and now?", **form)
+    fresh, _totals, _turns = answered(turns, "and now?", kv_name="", **form)
+
+    assert (fresh, 0) == (text, totals.cached_tokens)
+    path.unlink()
+
+
+def rewrite(path: Path, change: str) -> None:
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    states = [name for name in tensors if name.startswith("state ")]
+    rows = next(name for name in tensors if name != "tokens" and name not in states and tensors[name].numel())
+    match change:
+        case "other states":
+            tensors |= {name: tensors[name].reshape(-1) for name in states} or {"state 300 0 columns": torch.zeros(3)}
+        case "no states" if states:
+            tensors = {name: tensor for name, tensor in tensors.items() if name not in states}
+        case _:
+            tensors[rows] = tensors[rows][..., 1:].contiguous()
+    save_file(tensors, path, {"crc32": json.dumps({name: _checksum(tensor) for name, tensor in tensors.items()})})
 
 
 @pytest.mark.parametrize("other", ["bfloat16", "int8 KV cache"])

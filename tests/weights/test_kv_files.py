@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 
+from specchat.engine.cache import KVLayout, allocate_stacks, forms_of
 from specchat.engine.decode import TextRows
+from specchat.paths import kv_folder, remove_kv_files
 from specchat.weights import kv_files
 from specchat.weights.kv_files import KVFiles, kv_identity
+from tests.each_row import each_row
 
 SHAPE = (2, 4)
 BUDGET = 2**30
@@ -108,6 +114,141 @@ def test_another_model_has_other_files(files):
     assert KVFiles(files.folder, "other").longest_prefix(list(range(10))) is None
     assert kv_identity({"form": "int8"}) != kv_identity({"form": "nf4"})
     assert kv_identity({"form": "int8", "machine": 1}) == kv_identity({"machine": 1, "form": "int8"})
+
+
+def rewritten(path, change):
+    """The file with other tensors, and with the checksums of these."""
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    change(tensors)
+    checksums = {name: kv_files._checksum(tensor) for name, tensor in tensors.items()}
+    save_file(tensors, path, {kv_files.CHECKSUMS: json.dumps(checksums)})
+
+
+ROWS = "2x4"  # the name of the rows in a file
+WRONG_FILES = {
+    "no rows": lambda tensors: tensors.pop(ROWS),
+    "fewer rows": lambda tensors: tensors.update({ROWS: tensors[ROWS][:, :, :5].contiguous()}),
+    "fewer layers": lambda tensors: tensors.update({ROWS: tensors[ROWS][:1].contiguous()}),
+    "more layers": lambda tensors: tensors.update({ROWS: tensors[ROWS].repeat(2, 1, 1, 1)}),
+    "wider rows": lambda tensors: tensors.update({ROWS: tensors[ROWS].repeat(1, 1, 1, 2)}),
+    "fewer dimensions": lambda tensors: tensors.update({ROWS: tensors[ROWS].reshape(-1)}),
+    "a number": lambda tensors: tensors.update({ROWS: torch.tensor(1.0)}),
+    "another dtype": lambda tensors: tensors.update({ROWS: tensors[ROWS].float()}),
+    "numbers of another kind": lambda tensors: tensors.update({ROWS: tensors[ROWS] != 0}),
+    "rows of no layer": lambda tensors: tensors.update({"4x4": tensors[ROWS].clone()}),
+    "a name without numbers": lambda tensors: tensors.update({"rows": tensors[ROWS].clone()}),
+    "states of a model without": lambda tensors: tensors.update({"state 9 x": torch.zeros(2)}),
+    "no tokens": lambda tensors: tensors.pop("tokens"),
+    "tokens in a table": lambda tensors: tensors.update(tokens=tensors["tokens"].reshape(2, 5)),
+    "tokens that are one number": lambda tensors: tensors.update(tokens=torch.tensor(1)),
+}
+
+
+LAYOUT = KVLayout(((2, 4, 4), (2, 4, 4)), torch.bfloat16, torch.device("cpu"))
+
+
+def of_layout(tokens):
+    """A text of a model with this layout."""
+    stacks = allocate_stacks(LAYOUT, len(tokens) - 1)
+    return TextRows(list(tokens), stacks)
+
+
+def checking(folder):
+    def fits(found):
+        own = forms_of(allocate_stacks(LAYOUT, len(found.tokens) - 1))
+        return not found.states and forms_of(found.stacks) == own
+
+    return KVFiles(folder, "model", fits)
+
+
+@each_row("wrong", WRONG_FILES)
+def test_a_file_with_right_checksums_and_other_shapes_is_ignored_and_replaced(tmp_path, caplog, wrong):
+    caplog.clear()
+    files = checking(tmp_path)
+    files.store("one", of_layout(range(10)), BUDGET)
+    files.wait()
+    path = tmp_path / "one.model.kv"
+    rewritten(path, WRONG_FILES[wrong])
+
+    for _ in range(2):
+        assert files.longest_prefix(list(range(12))) is None
+    assert not path.exists()
+    assert 1 == caplog.text.count("is damaged and removed")
+    caplog.clear()
+    files.store("one", of_layout(range(10)), BUDGET)
+    assert list(range(10)) == files.longest_prefix(list(range(12))).tokens
+
+
+def a_folder(path, _tmp_path):
+    path.mkdir()
+    (path / "mine").write_text("kept")
+
+
+def a_pipe(path, _tmp_path):
+    os.mkfifo(path)
+
+
+def a_dangling_link(path, tmp_path):
+    path.symlink_to(tmp_path / "gone")
+
+
+def a_link_to_a_good_file(path, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    other = KVFiles(tmp_path / "elsewhere", "model")
+    stored(other, "one", range(10))
+    path.symlink_to(tmp_path / "elsewhere" / "one.model.kv")
+
+
+def a_device(path, _tmp_path):
+    path.symlink_to("/dev/zero")
+
+
+IN_ITS_PLACE = [a_folder, a_pipe, a_dangling_link, a_link_to_a_good_file, a_device]
+
+
+@each_row("put", IN_ITS_PLACE)
+def test_what_is_no_file_is_ignored_said_once_and_replaced(tmp_path, caplog, put):
+    files = KVFiles(tmp_path / "kv", "model")
+    files.folder.mkdir()
+    caplog.clear()
+    put(files.folder / "one.model.kv", tmp_path)
+
+    for _ in range(2):
+        assert files.longest_prefix(list(range(12))) is None
+    assert 1 == caplog.text.count("is damaged and removed")
+    stored(files, "one", range(10))
+    stored(files, "two", range(20))
+
+    assert {"one.model.kv", "two.model.kv"} <= set(names(files))
+    assert list(range(10)) == files.longest_prefix([*range(10), 99]).tokens
+    assert "is not kept" not in caplog.text
+    assert ["kept"] * (put is a_folder) == [each.read_text() for each in files.folder.rglob("mine")]
+
+
+@each_row("put", IN_ITS_PLACE)
+def test_it_is_replaced_where_a_text_is_written_before_one_is_read(tmp_path, caplog, put):
+    files = KVFiles(tmp_path / "kv", "model")
+    files.folder.mkdir()
+    for name in ("one.model.kv", f"one.model.{os.getpid()}", "other.model.kv"):
+        if (put, name) != (a_folder, f"one.model.{os.getpid()}") and not (tmp_path / "elsewhere").exists():
+            put(files.folder / name, tmp_path)
+
+    stored(files, "one", range(10))
+
+    assert "is not kept" not in caplog.text
+    assert (files.folder / "one.model.kv").is_file() and not (files.folder / "one.model.kv").is_symlink()
+
+
+@each_row("put", IN_ITS_PLACE)
+def test_a_conversation_is_deleted_whatever_lies_in_the_place_of_its_file(tmp_path, monkeypatch, put):
+    monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path))
+    kv_folder().mkdir()
+    put(kv_folder() / "one.model.kv", tmp_path)
+
+    remove_kv_files("one")
+
+    assert [] == list(kv_folder().glob("*.kv"))
 
 
 @pytest.mark.parametrize("position", [3, 40, -5])

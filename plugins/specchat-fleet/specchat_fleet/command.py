@@ -127,14 +127,14 @@ def _server_lines(server: ServerInfo) -> Iterator[str]:
 
 
 def _choose_model(server: ServerInfo, model: str | None) -> ServedModel:
-    from specchat_fleet.server_probe import ServedModel
+    from specchat_fleet.server_probe import ServedModel, some_names
 
     names = [each.name for each in server.models]
     named = model or (names[0] if len(names) == 1 else None)
     if named is None:
-        raise UsageError(f"--model: name one; the server has {', '.join(names) or 'no list of models'}")
+        raise UsageError(f"--model: name one; the server has {some_names(names) or 'no list of models'}")
     if names and named not in names:
-        raise UsageError(f"--model {named}: the server has {', '.join(names)}")
+        raise UsageError(f"--model {named}: the server has {some_names(names)}")
     return next((each for each in server.models if each.name == named), ServedModel(named, "", None))
 
 

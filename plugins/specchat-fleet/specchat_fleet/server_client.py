@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, TypeGuard
 
 from openai import (
     APIConnectionError,
@@ -24,19 +24,29 @@ from openai import (
 )
 
 from specchat.errors import ModelError
-from specchat_fleet.server_metrics import SpecDecodeCounts, counts_between, counts_of_response
+from specchat_fleet.bounded_body import HEADERS, BodyError, bound_body, expect_stream
+from specchat_fleet.server_metrics import MAX_COUNT, SpecDecodeCounts, counts_between, counts_of_response
 
 FALLBACK_HINT = "--profile chat works without a server"
 MAX_QUOTE_CHARS = 200
-METRICS_TIMEOUT_SECONDS = 1.0  # for the metrics page
+CLOSE_SECONDS = 1.0
+# Some servers send a token in several pieces, and each piece has names and ids around it.
+MAX_DELTAS_PER_TOKEN, MAX_OTHER_DELTAS = 4, 16
+MAX_BYTES_PER_TOKEN, MAX_OTHER_BYTES = 2048, 2**20
 
 
 @dataclass(frozen=True)
 class ServerTimeouts:
-    """Timeouts in seconds: for a new connection, and between two chunks."""
+    """Timeouts in seconds: for a new connection, between two chunks, and for whole requests."""
 
     connect_seconds: float = 5.0
     read_seconds: float = 300.0
+    seconds_per_token: float = 5.0
+    page_seconds: float = 5.0
+    metrics_seconds: float = 1.0
+
+    def answer_seconds(self, max_tokens: int) -> float:
+        return self.read_seconds + max_tokens * self.seconds_per_token
 
 
 DEFAULT_TIMEOUTS = ServerTimeouts()
@@ -97,10 +107,16 @@ class ResponseStream:
 
 @dataclass
 class _ChunkAccumulator:
+    max_tokens: int
     text_chunk_count: int = 0
     finish_reason: str = ""
     usage: Any = None
     metrics: Any = None
+
+    @property
+    def is_too_long(self) -> bool:
+        """Whether the server goes on where the answer has its length."""
+        return self.text_chunk_count > self.max_tokens * MAX_DELTAS_PER_TOKEN + MAX_OTHER_DELTAS
 
     def add_chunk(self, chunk: Any) -> list[AnswerChunk]:
         self.usage = chunk.usage or self.usage
@@ -108,29 +124,44 @@ class _ChunkAccumulator:
         if not chunk.choices:
             return []
         choice = chunk.choices[0]
-        self.finish_reason = choice.finish_reason or self.finish_reason
+        self.finish_reason = _text(choice.finish_reason) or self.finish_reason
         others = choice.delta.model_extra or {}
         thinking = next((others[name] for name in THINKING_FIELDS if others.get(name)), "")
-        chunks: list[AnswerChunk] = [ThinkingChunk(thinking)] if thinking else []
-        chunks += [TextChunk(choice.delta.content)] if choice.delta.content else []
+        chunks: list[AnswerChunk] = [ThinkingChunk(_text(thinking))] if thinking else []
+        chunks += [TextChunk(_text(choice.delta.content))] if choice.delta.content else []
         chunks += map(_call_chunk, choice.delta.tool_calls or ())
         self.text_chunk_count += len(chunks)
+        if self.is_too_long:
+            self.finish_reason = "length"
+            return []
         return chunks
 
     def to_stream_end(self, spec_decode_counts: SpecDecodeCounts | None) -> StreamEnd:
-        """The end of the stream. Without `usage`, each text chunk counts as one token."""
-        usage = self.usage
-        if usage is None:
+        """The end of the stream. Without a valid `usage`, each text chunk counts as one token."""
+        prompt, completion = getattr(self.usage, "prompt_tokens", None), getattr(self.usage, "completion_tokens", None)
+        if self.is_too_long or not (_is_count(prompt) and _is_count(completion)):
             return StreamEnd(self.finish_reason, 0, 0, self.text_chunk_count, spec_decode_counts)
-        details = usage.prompt_tokens_details
-        reused = (details.cached_tokens or 0) if details else 0
-        return StreamEnd(self.finish_reason, usage.prompt_tokens, reused, usage.completion_tokens, spec_decode_counts)
+        reused = getattr(self.usage.prompt_tokens_details, "cached_tokens", None)
+        return StreamEnd(self.finish_reason, prompt, reused if _is_count(reused) else 0, completion, spec_decode_counts)
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and 0 <= value < MAX_COUNT
+
+
+def _text(value: Any) -> str:
+    """A text of a server, "" for null. TypeError for anything else; half a character becomes "?"."""
+    if not isinstance(value, str | None):
+        raise TypeError("a text was expected")
+    return (value or "").encode(errors="replace").decode()
 
 
 def _call_chunk(call: Any) -> CallChunk:
     function = call.function
     name, arguments = (function.name, function.arguments) if function else ("", "")
-    return CallChunk(call.index or 0, call.id or "", name or "", arguments or "")
+    if not isinstance(call.index, int | None):
+        raise TypeError("a number was expected")
+    return CallChunk(call.index or 0, _text(call.id), _text(name), _text(arguments))
 
 
 def read_api_key(path: str) -> str:
@@ -149,7 +180,7 @@ class ServerClient:
     url: str
     api_key: str = ""
     timeouts: ServerTimeouts = DEFAULT_TIMEOUTS
-    _has_metrics_in_response: bool = field(default=False, init=False)  # then the metrics page is not needed
+    _metrics: str | None = field(default=None, init=False)  # the last metrics page; None: it is not asked for
 
     def __post_init__(self) -> None:
         self._loop, self._closed = asyncio.new_event_loop(), asyncio.Event()
@@ -157,7 +188,10 @@ class ServerClient:
         timeout = Timeout(self.timeouts.read_seconds, connect=self.timeouts.connect_seconds)
         # No proxies: the host has none. Without redirects, http URLs need no certificates, which are slow to load.
         is_https = self.url.startswith("https:")
-        self._http = DefaultAsyncHttpxClient(trust_env=False, follow_redirects=False, verify=is_https, timeout=timeout)
+        self._http = DefaultAsyncHttpxClient(
+            trust_env=False, follow_redirects=False, verify=is_https, timeout=timeout,
+            headers=HEADERS, event_hooks={"response": [bound_body]},
+        )  # fmt: skip
         self._client = AsyncOpenAI(
             base_url=self.url, api_key=self.api_key or "none", max_retries=0, timeout=timeout, http_client=self._http
         )
@@ -173,18 +207,21 @@ class ServerClient:
         response.future = asyncio.run_coroutine_threadsafe(self._run_request(body, response), self._loop)
         return response
 
-    def get_page(self, url: str, timeout_seconds: float = METRICS_TIMEOUT_SECONDS) -> str | None:
+    def get_page(self, url: str) -> str | None:
         """The text of a page; None when it does not exist. ModelError without a server."""
-        future = asyncio.run_coroutine_threadsafe(self._get_with_retry(url, timeout_seconds), self._loop)
         try:
-            return future.result(2 * (timeout_seconds + self.timeouts.connect_seconds))
+            return asyncio.run_coroutine_threadsafe(self._get_with_retry(url), self._loop).result()
         except Exception as error:
             raise _to_model_error(error, self.url) from error
+
+    def begin_metrics(self) -> None:
+        """Read the metrics page, from which the first answer counts on; a later answer has that of the one before."""
+        self._metrics = asyncio.run_coroutine_threadsafe(self._metrics_page(), self._loop).result()
 
     def close(self) -> None:
         """Cancel all responses, close the connections, and end the thread."""
         self._loop.call_soon_threadsafe(self._closed.set)
-        self._thread.join(METRICS_TIMEOUT_SECONDS)
+        self._thread.join(CLOSE_SECONDS)
 
     def _run_loop(self) -> None:
         try:
@@ -202,12 +239,14 @@ class ServerClient:
 
     async def _run_request(self, body: Mapping[str, Any], response: ResponseStream) -> None:
         """Run a chat request. An error becomes the last item of the stream."""
+        before, max_tokens = self._metrics, int(body["max_tokens"])
+        expect_stream(max_tokens * MAX_BYTES_PER_TOKEN + MAX_OTHER_BYTES)
         try:
-            before = await self._metrics_page()
-            accumulator = await self._stream_with_retry(body, response)
+            async with asyncio.timeout(self.timeouts.answer_seconds(max_tokens)):
+                accumulator = await self._stream_with_retry(body, response)
             counts = counts_of_response(accumulator.metrics)
-            self._has_metrics_in_response = counts is not None
-            counts = counts or counts_between(before, await self._metrics_page())
+            if before is not None and counts is None:
+                counts = counts_between(before, await self._next_metrics())
             response.items.put(accumulator.to_stream_end(counts))
         except ModelError as error:
             response.items.put(error)
@@ -216,13 +255,13 @@ class ServerClient:
 
     async def _stream_with_retry(self, body: Mapping[str, Any], response: ResponseStream) -> _ChunkAccumulator:
         """Stream a response. Reconnects once when the connection breaks before the first text."""
-        accumulator = _ChunkAccumulator()
+        accumulator = _ChunkAccumulator(body["max_tokens"])
         try:
             await self._stream(body, response, accumulator)
         except Exception as error:
             if not _is_connection_error(error) or accumulator.text_chunk_count:
                 raise self._interrupted_error(error, accumulator) from error
-            accumulator = _ChunkAccumulator()
+            accumulator = _ChunkAccumulator(body["max_tokens"])
             await self._stream(body, response, accumulator)
         if not accumulator.finish_reason:
             raise self._interrupted_error(None, accumulator)
@@ -242,28 +281,34 @@ class ServerClient:
             async for chunk in stream:
                 for item in accumulator.add_chunk(chunk):
                     response.items.put(item)
+                if accumulator.is_too_long:
+                    break
+
+    async def _next_metrics(self) -> str | None:
+        self._metrics = await self._metrics_page()
+        return self._metrics
 
     async def _metrics_page(self) -> str | None:
-        """The metrics page; None when it is not needed, missing or slow."""
-        if self._has_metrics_in_response:
-            return None
+        """The metrics page; None when it is missing, slow or too long."""
         try:
-            return await self._get(f"{self.root_url}/metrics", METRICS_TIMEOUT_SECONDS)
+            async with asyncio.timeout(self.timeouts.metrics_seconds):
+                return await self._get(f"{self.root_url}/metrics")
         except Exception:  # noqa: BLE001 - metrics are optional
             return None
 
-    async def _get_with_retry(self, url: str, timeout_seconds: float) -> str | None:
+    async def _get_with_retry(self, url: str) -> str | None:
         """`_get`, with one retry after a connection error."""
-        try:
-            return await self._get(url, timeout_seconds)
-        except Exception as error:
-            if not _is_connection_error(error):
-                raise
-            return await self._get(url, timeout_seconds)
+        async with asyncio.timeout(self.timeouts.page_seconds):
+            try:
+                return await self._get(url)
+            except Exception as error:
+                if not _is_connection_error(error):
+                    raise
+                return await self._get(url)
 
-    async def _get(self, url: str, timeout_seconds: float) -> str | None:
+    async def _get(self, url: str) -> str | None:
         headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
-        response = await self._http.get(url, timeout=timeout_seconds, headers=headers)
+        response = await self._http.get(url, headers=headers, timeout=None)  # the caller has a deadline
         return response.text if response.status_code == 200 else None
 
 
@@ -297,6 +342,8 @@ def _describe(error: Exception, url: str) -> str:
     if _is_connection_error(error):
         return f"no server answers at {url}"
     match error:
+        case BodyError():
+            return f"the server at {url} {error}"
         case APIStatusError(status_code=401 | 403):
             return f"the server at {url} needs an API key; write it to a file, and set models.api_key_file"
         case APIStatusError(status_code=404):

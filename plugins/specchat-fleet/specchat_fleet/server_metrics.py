@@ -13,12 +13,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
 SPEC_DECODE_PREFIX = "spec_decode_num_"
 SGLANG_PREFIX = "sglang:"
+MAX_COUNT = 2**53  # beyond it, a number of a page is not exact, and that of a response is no count
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,9 @@ class SpecDecodeCounts:
 
     def scaled_to(self, tokens: int) -> SpecDecodeCounts | None:
         """The share of an answer with this many tokens; None without draft tokens or for inconsistent counts."""
-        if self.draft_tokens <= 0 or self.verify_steps <= 0 or not 0 <= self.accepted_tokens <= self.draft_tokens:
+        if not (0 <= self.accepted_tokens <= self.draft_tokens and self.draft_tokens > 0 and self.verify_steps > 0):
+            return None
+        if max(self.draft_tokens, self.verify_steps) >= MAX_COUNT:
             return None
         share = min(1.0, tokens / (self.accepted_tokens + self.verify_steps))
         counts = (self.verify_steps, self.draft_tokens, self.accepted_tokens)
@@ -56,7 +60,7 @@ def counts_between(before: str | None, after: str | None) -> SpecDecodeCounts | 
         drafts, drafted, accepted = (
             grown[f"{prefix}{SPEC_DECODE_PREFIX}{name}_total"] for name in ("drafts", "draft_tokens", "accepted_tokens")
         )
-        return SpecDecodeCounts(round(drafts), round(drafted), round(accepted))
+        return _counts(drafts, drafted, accepted)
     if f"{SGLANG_PREFIX}spec_verify_calls_total" in new:
         return _sglang_counts(new, grown)
     return None
@@ -86,7 +90,7 @@ def _metric_prefix(samples: Mapping[str, float]) -> str:
     return next((each.removesuffix(name) for each in samples if each.endswith(name)), "")
 
 
-def _sglang_counts(new: Mapping[str, float], grown: Mapping[str, float]) -> SpecDecodeCounts:
+def _sglang_counts(new: Mapping[str, float], grown: Mapping[str, float]) -> SpecDecodeCounts | None:
     """A step yields its accepted tokens and one more; the first token of an answer comes from the prefill."""
     steps = grown[f"{SGLANG_PREFIX}spec_verify_calls_total"]
     answers = grown[f"{SGLANG_PREFIX}num_requests_total"]
@@ -94,4 +98,10 @@ def _sglang_counts(new: Mapping[str, float], grown: Mapping[str, float]) -> Spec
     rows = new.get(f"{SGLANG_PREFIX}spec_num_draft_tokens", 0.0)
     rate = new.get(f"{SGLANG_PREFIX}spec_accept_rate", 0.0)
     drafted = steps * (rows - 1) if rows > 1 else accepted / rate if rate else accepted
-    return SpecDecodeCounts(round(steps), round(max(drafted, accepted)), round(accepted))
+    return _counts(steps, max(drafted, accepted), accepted)
+
+
+def _counts(steps: float, drafted: float, accepted: float) -> SpecDecodeCounts | None:
+    """None for samples that are no number, or endless."""
+    samples = (steps, drafted, accepted)
+    return SpecDecodeCounts(*map(round, samples)) if all(map(isfinite, samples)) else None

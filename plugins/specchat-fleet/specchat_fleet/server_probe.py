@@ -12,7 +12,9 @@ from specchat_fleet.server_metrics import has_speculation
 
 BACKEND_BY_OWNER = {"vllm": "vllm", "sglang": "sglang"}  # by `owned_by` of its models
 NAME_BY_OWNER = {"llamacpp": "llama.cpp"}
-PROBE_TIMEOUT_SECONDS = 5.0
+MAX_NAME_CHARACTERS, MAX_VERSION_CHARACTERS = 200, 40
+MAX_SHOWN_NAMES = 10
+MAX_CONTEXT_TOKENS = 2**31
 MIN_VERSIONS = {"vllm": (0, 8, 5), "sglang": (0, 4, 0)}  # older versions have other names for metrics and options
 
 
@@ -43,20 +45,29 @@ class ServerInfo:
 
 def served_models(client: ServerClient) -> list[ServedModel]:
     """The models of a server; empty when it has no list. ModelError without a server of this API."""
-    page = client.get_page(f"{client.url.rstrip('/')}/models", PROBE_TIMEOUT_SECONDS)
+    page = client.get_page(f"{client.url.rstrip('/')}/models")
     if page is None:
         return []
     try:
-        return [_to_served_model(model) for model in json.loads(page)["data"]]
-    except (ValueError, KeyError, TypeError) as error:
+        return list(filter(None, map(_to_served_model, json.loads(page)["data"])))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(f"{client.url} is not a server with OpenAI's API; {FALLBACK_HINT}") from error
 
 
-def _to_served_model(model: dict[str, Any]) -> ServedModel:
-    """One entry of the list; llama.cpp has the context window in `meta`."""
-    meta = model.get("meta")
+def _to_served_model(model: dict[str, Any]) -> ServedModel | None:
+    """One entry of the list, None for a name that no profile can have; llama.cpp has the context window in `meta`."""
+    meta, name = model.get("meta"), str(model["id"])
     window = model.get("max_model_len") or (meta.get("n_ctx_train") if isinstance(meta, dict) else None)
-    return ServedModel(str(model["id"]), str(model.get("owned_by", "")), window if isinstance(window, int) else None)
+    if not name.isprintable() or len(name) > MAX_NAME_CHARACTERS:
+        return None
+    is_window = isinstance(window, int) and 0 < window < MAX_CONTEXT_TOKENS
+    return ServedModel(name, str(model.get("owned_by", "")), window if is_window else None)
+
+
+def some_names(names: Sequence[str]) -> str:
+    """The names in a sentence: not all, where there are many."""
+    more = len(names) - MAX_SHOWN_NAMES
+    return ", ".join(names[:MAX_SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def detect_backend(served: Sequence[ServedModel]) -> str:
@@ -66,7 +77,7 @@ def detect_backend(served: Sequence[ServedModel]) -> str:
 
 def probe_server(client: ServerClient) -> ServerInfo:
     served = served_models(client)
-    metrics = client.get_page(f"{client.root_url}/metrics", PROBE_TIMEOUT_SECONDS) or ""
+    metrics = client.get_page(f"{client.root_url}/metrics") or ""
     backend = detect_backend(served)
     owner = served[0].owner if served else ""
     has_metrics = "# TYPE" in metrics
@@ -85,9 +96,10 @@ def _server_version(client: ServerClient) -> str:
     """The version: vLLM has a page for it, SGLang has it in its server info."""
     for path in ("version", "server_info", "get_server_info"):
         try:
-            info = json.loads(client.get_page(f"{client.root_url}/{path}", PROBE_TIMEOUT_SECONDS) or "{}")
-        except (ValueError, ModelError):
+            info = json.loads(client.get_page(f"{client.root_url}/{path}") or "{}")
+        except (ValueError, RecursionError, ModelError):
             continue
-        if isinstance(info, dict) and isinstance(info.get("version"), str):
-            return info["version"]
+        version = info.get("version") if isinstance(info, dict) else None
+        if isinstance(version, str) and version.isprintable():
+            return version[:MAX_VERSION_CHARACTERS]
     return ""

@@ -46,7 +46,7 @@ from specchat_fleet.server_client import (
     ThinkingChunk,
     read_api_key,
 )
-from specchat_fleet.server_probe import detect_backend, served_models
+from specchat_fleet.server_probe import detect_backend, served_models, some_names
 
 if TYPE_CHECKING:
     from specchat.profile import Profile
@@ -113,6 +113,7 @@ def connect_server(
     except ModelError:
         client.close()
         raise
+    client.begin_metrics()
     return ServerEngine(client, profile)
 
 
@@ -126,7 +127,7 @@ def _check_server(client: ServerClient, backend: str, target: str) -> None:
         raise ModelError(f"{message}; {FALLBACK_HINT}")
     names = [model.name for model in served]
     if names and target not in names:
-        message = f"the server at {client.url} has no model {target!r}, only {', '.join(names)}"
+        message = f"the server at {client.url} has no model {target!r}, only {some_names(names)}"
         raise ModelError(f"{message}; {FALLBACK_HINT}")
 
 

@@ -39,7 +39,7 @@ def wish(url: str) -> SessionRequest:
 @pytest.mark.usefixtures("runtime")
 def test_a_conversation_with_a_server_is_stored_like_any_other(monkeypatch, site):
     monkeypatch.setattr(spawn, "HOST_COMMAND", host_command(site))
-    numbers = iter([(100, 300, 50), (104, 312, 56), (104, 312, 56), (108, 324, 62)])
+    numbers = iter([(100, 300, 50), (104, 312, 56), (108, 324, 62)])
 
     def page() -> str:
         drafts, drafted, accepted = next(numbers)

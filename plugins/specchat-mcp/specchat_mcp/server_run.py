@@ -28,6 +28,7 @@ from mcp_types import (
 )
 
 from specchat import __version__
+from specchat_mcp.checked_tools import with_checked_tools
 from specchat_mcp.http_transport import http_transport
 from specchat_mcp.server_errors import McpServerError, one_line
 from specchat_mcp.server_settings import ServerSettings
@@ -88,7 +89,9 @@ class ServerRun:
             await process.has_ended.wait()
 
     def _transport(self, process: ServerProcess) -> AbstractAsyncContextManager[Any]:
-        return stdio_transport(self.settings, process) if self.settings.command else http_transport(self.settings)
+        settings = self.settings
+        transport = stdio_transport(settings, process) if settings.command else http_transport(settings)
+        return with_checked_tools(transport, lambda text: self._on_notice(str(McpServerError(settings.name, text))))
 
     async def ask(self, question: Callable[[Client], Awaitable[Result]], seconds: float) -> Result:
         """The answer; McpServerError when there is none within this time, or an error instead."""
@@ -144,10 +147,10 @@ async def _read_catalog(client: Client) -> Catalog:
     offered = client.server_capabilities
     tools = await _all_pages(lambda cursor: client.list_tools(cursor=cursor), "tools") if offered.tools else []
     prompts, resources, templates = list[Prompt](), list[Resource](), list[ResourceTemplate]()
-    with suppress(MCPError):  # a server without them may say that it has them
+    with suppress(MCPError, ValueError):  # a server without them may say that it has them, or list other things
         if offered.prompts:
             prompts = await _all_pages(lambda cursor: client.list_prompts(cursor=cursor), "prompts")
-    with suppress(MCPError):
+    with suppress(MCPError, ValueError):
         if offered.resources:
             resources = await _all_pages(lambda cursor: client.list_resources(cursor=cursor), "resources")
             listing = "resource_templates"

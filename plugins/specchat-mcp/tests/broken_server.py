@@ -35,8 +35,9 @@ def on_call(kind, request):
             print("DEBUG: not a message \x1b[2J")
     elif kind == "answers nonsense":
         answer(request, {"content": "no list"})
-    elif kind == "greets":
-        answer(request, {"content": [{"type": "text", "text": "well"}]})
+    elif kind in ("greets", "lists"):
+        numbers = {"structuredContent": {"x": "a" * 60 + "!"}} if kind == "lists" else {}
+        answer(request, {"content": [{"type": "text", "text": "well"}], **numbers})
     # "never answers": nothing
 
 
@@ -53,7 +54,14 @@ for line in sys.stdin:
         case "initialize":
             info = {"name": "broken", "version": "1"}
             versions = {"protocolVersion": request["params"]["protocolVersion"]}
-            answer(request, versions | {"capabilities": {"tools": {}}, "serverInfo": info})
+            offered = {"tools": {}} | ({"prompts": {}, "resources": {}} if kind == "lists" else {})
+            answer(request, versions | {"capabilities": offered, "serverInfo": info})
+        case "tools/list" if kind == "lists":
+            answer(request, {"tools": [*json.loads(sys.argv[2]), {"name": "go", "inputSchema": {"type": "object"}}]})
+        case "prompts/list" if kind == "lists":
+            answer(request, {"prompts": [{"name": 5}, {"name": "fine"}]})
+        case "resources/list" if kind == "lists":
+            answer(request, {"resources": 5})
         case "tools/list":
             answer(request, {"tools": [{"name": "go", "inputSchema": {"type": "object"}}]})
         case "tools/call":

@@ -16,8 +16,8 @@ def demo_settings(**settings):
     return ServerSettings("demo", DEMO, start_seconds=PATIENT_SECONDS, **settings)
 
 
-def broken(kind, **settings):
-    command = (sys.executable, "-S", "-E", str(HERE / "broken_server.py"), kind)
+def broken(kind, *arguments, **settings):
+    command = (sys.executable, "-S", "-E", str(HERE / "broken_server.py"), kind, *arguments)
     return ServerSettings("broken", command, **{"start_seconds": PATIENT_SECONDS, **settings})
 
 

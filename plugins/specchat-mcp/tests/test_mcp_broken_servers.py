@@ -1,5 +1,6 @@
 """What a server does wrong is one line for the user and an error for the model, and nothing hangs."""
 
+import json
 import threading
 
 import pytest
@@ -44,6 +45,76 @@ def test_a_server_that_answers_nonsense_keeps_running(start):
     assert outcome.is_error and "\n" not in outcome.text
     assert "running" in servers.overview()
     assert () == servers.take_notices()
+
+
+ENDLESS_PATTERN = {"type": "object", "properties": {"x": {"type": "string", "pattern": "(a+)+b"}}}
+LARGE_PATTERN = {"type": "object", "properties": {"x": {"type": "string", "pattern": "((a{1,1000}){1,1000}){1,1000}"}}}
+# The schemas of tools, and the names of arguments that the model is told.
+SCHEMAS = [
+    (None, []),
+    (5, []),
+    ("object", []),
+    ([], []),
+    ({}, []),
+    ({"properties": {"a": {}}}, ["a"]),
+    ({"type": "array"}, []),
+    ({"type": ["object", "null"], "properties": {"a": {}}}, ["a"]),
+    ({"type": "object", "properties": 5}, []),
+    ({"type": "object", "properties": ["a"]}, []),
+    ({"type": "object", "properties": {"a": 5}}, ["a"]),
+    ({"type": "object", "properties": {"a": {"type": "no such type"}}}, ["a"]),
+    ({"type": "object", "properties": {"a": {}}, "required": "a"}, ["a"]),
+    ({"type": "object", "properties": {"a": {}}, "required": [5, "b"]}, ["a"]),
+    ({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}, ["a"]),
+    ({"type": "object", "properties": {"a": {"$ref": "#/nowhere"}}}, ["a"]),
+    ({"type": "object", "properties": {"a": {"$ref": "https://example.org/schema"}}}, ["a"]),
+    ({"type": "object", "properties": {"a": {"enum": []}}}, ["a"]),
+    ({"type": "object", "properties": {"a": {"minLength": 10**30}}}, ["a"]),
+    ({"type": "object", "properties": {"a": {"minItems": 10**9, "type": "array"}}}, ["a"]),
+    ({"type": "object", "properties": {"a": {"description": "x" * 50_000}}}, ["a"]),
+    (ENDLESS_PATTERN, ["x"]),
+    (LARGE_PATTERN, ["x"]),
+    ({"type": "object", "patternProperties": {"(": {}}}, []),
+]
+
+
+def nested(depth):
+    schema = {"type": "object"}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"a": schema}}
+    return schema
+
+
+def test_a_tool_with_a_wrong_schema_takes_no_other_tool_with_it(start):
+    rows = [*SCHEMAS, (nested(150), ["a"])]
+    tools = [{"name": f"tool{number}", "inputSchema": schema} for number, (schema, _names) in enumerate(rows)]
+    entries = [{"name": 5, "inputSchema": {}}, {}, 7, None, *tools, {"name": "odd", "title": 5, "annotations": 5}]
+    servers = start(broken("lists", json.dumps(entries)))
+
+    offered = {each.tool.name.removeprefix("broken__"): each.tool for each in servers.tools(threading.Event())}
+
+    assert [*(f"tool{number}" for number in range(len(rows))), "odd", "go"] == list(offered)
+    for number, (schema, names) in enumerate(rows):
+        assert names == list(offered[f"tool{number}"].schema.get("properties", {})), schema
+    notices = " ".join(servers.take_notices())
+    assert "lists 4 of its tools without a name; they are left out" in notices
+    assert "\n" not in notices
+    assert "well" == call(servers, "broken__go").text
+
+
+def test_a_wrong_schema_is_said_once(start):
+    servers = start(broken("lists", json.dumps([{"name": "a", "inputSchema": []}, {"name": "b", "inputSchema": 5}])))
+    servers.tools(threading.Event())
+
+    [notice] = servers.take_notices()
+    assert "has a wrong schema for the tool a and 1 more; the names of its arguments are used" in notice
+    assert () == servers.take_notices()
+
+
+def test_a_pattern_in_the_schema_of_results_is_not_run(start):
+    tool = {"name": "slow", "inputSchema": {"type": "object"}, "outputSchema": ENDLESS_PATTERN}
+
+    assert "well" == call(start(broken("lists", json.dumps([tool]))), "broken__slow").text
 
 
 def test_a_greeting_on_stdout_is_no_fault(start):

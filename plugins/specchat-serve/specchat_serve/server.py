@@ -22,7 +22,14 @@ from specchat_serve import anthropic_messages, ollama_api, openai_objects
 from specchat_serve.answer import Answer
 from specchat_serve.answer_counts import AnswerCounts
 from specchat_serve.anthropic_messages import translate_count, translate_message
-from specchat_serve.api_errors import INTERNAL_SERVER_ERROR, NOT_IMPLEMENTED, ApiError, RequestError, to_api_error
+from specchat_serve.api_errors import (
+    INTERNAL_SERVER_ERROR,
+    NOT_IMPLEMENTED,
+    REQUEST_TIMEOUT,
+    ApiError,
+    RequestError,
+    to_api_error,
+)
 from specchat_serve.authorization import AccessPolicy, is_loopback
 from specchat_serve.connection_pool import ConnectionPool
 from specchat_serve.json_fields import JsonObject, check_model, parse_json_body
@@ -36,10 +43,12 @@ from specchat_serve.replies import TranslatedRequest, send_reply
 
 log = logging.getLogger(__name__)
 
+REQUEST_SECONDS = 30.0  # for the headers of a request, and again for its body; then the connection is closed
 RUN_APP_OPTIONS: dict[str, Any] = {
     "access_log": None,
     "shutdown_timeout": 5.0,  # seconds
-    "keepalive_timeout": 30.0,  # seconds until a connection without a next request is closed
+    "keepalive_timeout": REQUEST_SECONDS,  # until headers are complete, also those of a next request
+    "lingering_time": 5.0,  # for the rest of a body that nothing reads
     "handler_cancellation": True,  # a disconnected client cancels its answer
 }
 ANTHROPIC_VERSION = "anthropic-version"  # the header of its clients; any version will do
@@ -219,7 +228,11 @@ class ApiServer:
         if access_error is not None:
             return error_response(access_error)
         try:
-            return await handler(request)
+            if await _has_body(request):
+                return await handler(request)
+            late = error_response(ApiError(REQUEST_TIMEOUT, f"the body did not come within {REQUEST_SECONDS:g} s"))
+            late.force_close()
+            return late
         except SpecchatError as error:
             return error_response(to_api_error(error))
         except web.HTTPNotFound:
@@ -244,6 +257,16 @@ class ApiServer:
 
     async def _on_shutdown(self, _: web.Application) -> None:
         self.connection_pool.close()
+
+
+async def _has_body(request: web.Request) -> bool:
+    """Read the body, which the request keeps; False when it does not come in time."""
+    try:
+        async with asyncio.timeout(REQUEST_SECONDS):
+            await request.read()
+    except TimeoutError:
+        return False
+    return True
 
 
 def _error_response(request: web.Request, api_error: ApiError) -> web.Response:

@@ -20,6 +20,8 @@ from specchat_web.browser_access import BrowserAccess
 
 LOOPBACK = "127.0.0.1"
 VALID_SIZES = range(1, 1000)  # columns or rows that a browser may ask for
+# Seconds: until headers are complete, and for the rest of a body, which no page here reads.
+CONNECTION_OPTIONS = {"keepalive_timeout": 30.0, "lingering_time": 5.0}
 SHUTDOWN_TIMEOUT_SECONDS = 15.0
 STOP_TIMEOUT_SECONDS = 10.0  # for the process of a tab to store its running answer
 SECURITY_HEADERS = {
@@ -154,7 +156,10 @@ def serve(command: Sequence[str], listener: socket.socket, on_ready: Callable[[s
     def on_start(_banner: object) -> None:
         on_ready(access.login_url)
 
-    web.run_app(application, sock=listener, print=on_start, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_SECONDS)
+    web.run_app(
+        application, sock=listener, print=on_start, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_SECONDS,
+        **CONNECTION_OPTIONS,
+    )  # fmt: skip
 
 
 def _login_response(access: BrowserAccess, token: str) -> web.Response:

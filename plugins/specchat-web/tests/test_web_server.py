@@ -21,7 +21,7 @@ from hello_screen import COMMAND_FILE
 from specchat.errors import UsageError
 from specchat_web import server
 from specchat_web.browser_access import BrowserAccess
-from specchat_web.server import LOOPBACK, AuthenticatedServer, bind_loopback_socket
+from specchat_web.server import CONNECTION_OPTIONS, LOOPBACK, AuthenticatedServer, bind_loopback_socket
 
 PLUGIN = str(Path(__file__).parents[1])
 HELLO = (sys.executable, COMMAND_FILE)
@@ -64,10 +64,10 @@ async def sees(tab: ClientWebSocketResponse, text: str) -> None:
 
 
 @asynccontextmanager
-async def served() -> AsyncIterator[Visit]:
+async def served(**options: float) -> AsyncIterator[Visit]:
     listening = bind_loopback_socket(0)
     access = BrowserAccess(f"{LOOPBACK}:{listening.getsockname()[1]}")
-    runner = web.AppRunner(await AuthenticatedServer(HELLO, access, "hello").application(), access_log=None)
+    runner = web.AppRunner(await AuthenticatedServer(HELLO, access, "hello").application(), access_log=None, **options)
     await runner.setup()
     await web.SockSite(runner, listening).start()
     async with ClientSession(cookie_jar=CookieJar(unsafe=True)) as client:
@@ -89,6 +89,24 @@ def test_without_a_token_every_path_is_forbidden():
             assert await visitor.status(path) == 403
 
     visit(story)
+
+
+def test_an_unfinished_request_is_closed_wherever_it_ends():
+    """With the options of the program, and less time."""
+    beginnings = ("", "GET / HTTP/1.1\r\nHo", "POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: 9\r\n\r\n1")
+
+    async def told() -> None:
+        assert CONNECTION_OPTIONS.keys() == {"keepalive_timeout", "lingering_time"}
+        async with served(**dict.fromkeys(CONNECTION_OPTIONS, 0.1)) as visitor:
+            host = visitor.access.origin.removeprefix("http://")
+            for begun in beginnings:
+                reader, writer = await asyncio.open_connection(*host.split(":"))
+                writer.write(begun.replace("{host}", host).encode())
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    await reader.read()  # until the server closes
+                writer.close()
+
+    asyncio.run(told())
 
 
 def test_the_token_works_once_and_leaves_the_address_bar():

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from specchat.engine.cache import KVCache
+from specchat.engine.cache import KVCache, forms_of
 from specchat.engine.cache_sizes import CHECKPOINT_TOKENS, MAX_CHECKPOINT_BYTES
 from specchat.engine.checkpoints import MIN_TURN_TOKENS, Checkpoints, keep_within
 from specchat.engine.model import ModelOutput, TextStates
@@ -65,6 +65,7 @@ class HybridModel(LlamaModel):
         self._kernel = next(iter(self._nets.values())).sizes.kernel
         self._texts: WeakKeyDictionary[KVCache, _Text] = WeakKeyDictionary()
         self._spare = self._empty_states()
+        self.state_forms = forms_of(_named(self._spare))
         self.state_bytes = _bytes_of(self._spare)  # of one text, without its checkpoints
 
     def prefill(self, tokens: list[int] | Tensor, cache: KVCache) -> ModelOutput:

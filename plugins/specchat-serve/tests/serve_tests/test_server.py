@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -14,11 +15,12 @@ from urllib.parse import urlparse
 import openai
 import pytest
 
-from serve_tests.conftest import MODEL, Served, asking, becomes, raw, until
+from serve_tests.conftest import MODEL, PATIENCE_SECONDS, Served, asking, becomes, raw, until
 from specchat.history.history_reader import HistoryReader
 from specchat.host.client import SessionRequest
 from specchat.host.protocol import MAX_LINE_BYTES
 from specchat.profile.settings import read_settings
+from specchat_serve import server as server_module
 from specchat_serve.authorization import AccessPolicy
 from specchat_serve.server import ServeConfig
 from tests.each_row import each_row
@@ -189,6 +191,32 @@ def test_a_request_over_the_size_limit_is_an_error(served):
     told = raw(served, "POST", "/v1/chat/completions", " " * (MAX_LINE_BYTES + 1))
 
     assert told[0] == 413 and told[1]["error"]["message"]
+
+
+UNFINISHED = {
+    "no header": b"",
+    "a part of a header": b"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nX",
+    "no body": b"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nContent-Length: 100\r\n\r\n",
+    "a part of a body": b"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nContent-Length: 100\r\n\r\n{}",
+    "a part of a chunk": b"POST /api/chat HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{",
+    "a body of a page": b"GET /health HTTP/1.1\r\nHost: {host}\r\nContent-Length: 100\r\n\r\n",
+    "a body for no page": b"POST /nowhere HTTP/1.1\r\nHost: {host}\r\nContent-Length: 100\r\n\r\n",
+    "a body of another site": b"POST /v1/apply HTTP/1.1\r\nHost: evil\r\nContent-Length: 100\r\n\r\n",
+}
+
+
+def test_an_unfinished_request_is_closed_wherever_it_ends(runtime, monkeypatch):
+    monkeypatch.setattr(server_module, "REQUEST_SECONDS", 0.2)
+    for name, seconds in (("keepalive_timeout", 0.2), ("lingering_time", 0.1)):
+        monkeypatch.setitem(server_module.RUN_APP_OPTIONS, name, seconds)
+    with Served(ServeConfig((MODEL,), SessionRequest(), AccessPolicy())) as served:
+        place = urlparse(served.address)
+        for name, begun in UNFINISHED.items():
+            with socket.create_connection((place.hostname, place.port), timeout=PATIENCE_SECONDS) as peer:
+                peer.sendall(begun.replace(b"{host}", place.netloc.encode()))
+                said = b"".join(iter(lambda: peer.recv(2**16), b""))  # until the server closes
+            expected = b"403" if "site" in name else b"" if "header" in name else b"408"
+            assert expected == said[9:12], name
 
 
 def test_the_openai_client_raises_its_own_errors(served):
