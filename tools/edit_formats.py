@@ -124,8 +124,8 @@ def measure_format(format_: Format, lines: Sequence[int], session: EditSession) 
     return [format_, *map(str, [len(outcomes), *counts])]
 
 
-def measure_model(model: str, lines: Sequence[int], *, keeps: bool) -> tuple[list[list[str]], list[str]]:
-    """The rows of a model, and what its edits ask for first afterwards."""
+def measure_model(model: str, lines: Sequence[int], *, keeps: bool) -> tuple[list[list[str]], dict[int, list[Format]]]:
+    """The rows of a model, and for texts of so many lines the order in which its edits then ask for the formats."""
     target = {} if model in SCRIPTED else {"models.target": model}
     request = replace(edit_request(SessionRequest(settings=read_settings(options=target))), is_stored=keeps)
     scripted: Conversation | None = SCRIPTED.get(model)
@@ -133,8 +133,7 @@ def measure_model(model: str, lines: Sequence[int], *, keeps: bool) -> tuple[lis
         rows = [[model, *measure_format(each, lines, session)] for each in FORMATS]
         counts = sum((run.counts for run in session.runs), Counter[str]())
         after = replace(session.ability, counts=counts)
-        by_size = [f"{model}, {each} lines: {', '.join(after.formats(each))}" for each in lines]
-    return rows, by_size
+    return rows, {each: after.formats(each) for each in lines}
 
 
 @click.command(help=(__doc__ or "").partition("\n")[0])
@@ -147,7 +146,7 @@ def main(models: Sequence[str], lines: Sequence[int], *, keeps: bool) -> None:
     for model in models:
         measured, order = measure_model(model, lines, keeps=keeps and model not in SCRIPTED)
         rows += measured
-        orders += order
+        orders += [f"{model}, {each} lines: {', '.join(formats)}" for each, formats in order.items()]
     columns = ["model", "format", "edits", "at once", "repaired", *OUTCOMES, "tokens/edit"]
     click.echo("\n".join([markdown_table(columns, rows), "", *orders]))
 
