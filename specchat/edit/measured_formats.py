@@ -14,7 +14,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from specchat.edit.edit_plan import FORMATS, Format
+from specchat.edit.edit_plan import FORMATS
 from specchat.host.spawn import history_path
 from specchat.paths import read_json_object, write_atomically
 
@@ -22,10 +22,6 @@ MIN_EDITS, MAX_COUNT, MAX_MODELS = 8, 64, 32  # fewer edits in a format say noth
 UNKNOWN_SUCCESS = 0.5
 AT_ONCE, REPAIRED, FAILED = OUTCOMES = ("at once", "repaired", "failed")  # repaired: after it was told of an error
 KEYS = set(map(", ".join, product(FORMATS, ("short", "long"), OUTCOMES)))
-
-
-def length_key(format_: Format, *, is_long: bool) -> str:
-    return f"{format_}, {'long' if is_long else 'short'}"
 
 
 def measured_success(counts: Mapping[str, int], key: str) -> tuple[float, str]:
