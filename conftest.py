@@ -98,7 +98,8 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_runtest_teardown() -> None:
-    """Freeze what was imported since, which torch does by the thousand."""
+    """Forget which formats of edits worked, and freeze what was imported since, which torch does by the thousand."""
+    Path(ENVIRONMENT["SPECCHAT_HOME"], "data", "edit_formats.json").unlink(missing_ok=True)
     if len(sys.modules) > _frozen_modules + MANY_MODULES:
         KEEPS_FROZEN.stop()
         gc.collect()

@@ -90,7 +90,7 @@ def drive(
 def describe_ways(order: EditOrder, session: EditSession) -> list[tuple[str, str]]:
     """The name of each file with a way to make the edit, in the order in which they are tried. Needs no model."""
     jobs = _make_jobs(order, [file.read() for file in order.files], session)
-    return [(job.source.name, describe_way(way)) for job in jobs for way in possible_ways(job)]
+    return [(job.source.name, describe_way(job, way)) for job in jobs for way in possible_ways(job)]
 
 
 def edit(order: EditOrder, session: EditSession, consent: EditConsent, write: Write | None = None) -> EditEvents:
@@ -266,6 +266,7 @@ def _decide(
             raise DeclinedError(f"{source.name} was {'not created' if file.is_new else 'left as it was'}")
         consent.note(decision.answer)
     accepted = _accepted(file, job, result, run, decision or Decision())
+    run.is_taken = accepted.has_changes
     yield accepted
     return accepted
 

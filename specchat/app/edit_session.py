@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
@@ -14,6 +15,8 @@ from specchat.chat.request import Request
 from specchat.chat.sum_totals import sum_totals
 from specchat.chat.turn_summary import summary_line
 from specchat.edit.edit_turn import Conversation, EditRun
+from specchat.edit.measured_formats import add_counts
+from specchat.errors import EditError
 from specchat.host.client import Conversation as HostedConversation
 from specchat.host.client import SessionRequest
 from specchat.profile.settings import read_settings
@@ -44,8 +47,11 @@ class EditSession(AbstractContextManager["EditSession"]):
         self._conversation: Conversation | None = None
         self.runs = list[EditRun]()
 
-    def __exit__(self, *_error: object) -> None:
+    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
         self._opened.close()
+        counts, is_ended = sum((run.counts for run in self.runs), Counter[str]()), isinstance(error, EditError | None)
+        if counts and is_ended and self._request.is_stored and not self.cancelled.is_set():
+            add_counts(self.ability.model, counts)
 
     @property
     def window_tokens(self) -> int:
@@ -57,8 +63,9 @@ class EditSession(AbstractContextManager["EditSession"]):
 
     @cached_property
     def ability(self) -> ModelAbility:
-        """What the model is asked for, by its size."""
-        return ModelAbility.of((self._request.settings or read_settings()).profile.models)
+        """What the model is asked for."""
+        profile = (self._request.settings or read_settings()).profile
+        return replace(ModelAbility.of(profile.models), chosen_format=profile.prompt.edit_format)
 
     @property
     def summary(self) -> str:

@@ -31,6 +31,7 @@ from specchat.edit.check_commands import FailedCheckError
 from specchat.edit.contract import EditWarnings, describe, keep_contract, keep_sketch
 from specchat.edit.edit_intent import is_question
 from specchat.edit.edit_plan import (
+    FORMATS,
     EditPlan,
     Region,
     needed_tokens,
@@ -81,6 +82,11 @@ class EditJob:
     ability: ModelAbility | None = None
     sketch: str = ""
 
+    @property
+    def lines(self) -> int:
+        """How many may change."""
+        return self.region.last - self.region.first + 1 if self.region else self.source.text.count("\n")
+
 
 @dataclass(frozen=True)
 class EditResult:
@@ -115,8 +121,8 @@ def possible_ways(job: EditJob) -> Iterator[Refactoring | EditPlan | ContextErro
     if is_question(job.instruction):
         return iter([ANSWER])
     is_named = job.ability and job.ability.names_operations and possible_operations(job.source, job.instruction)
-    first = job.ability.first_format(job.source.text.count("\n")) if job.ability and not job.region else "whole"
-    plans = possible_plans(job.source, job.instruction, job.window_tokens, job.region, first)
+    order = job.ability.formats(job.lines, is_part=job.region is not None) if job.ability else FORMATS
+    plans = possible_plans(job.source, job.instruction, job.window_tokens, job.region, order)
     return chain([NAMED] if is_named else [], plans[:MAX_WAYS])
 
 
@@ -160,11 +166,12 @@ def refactorings(sources: Sequence[Source], instruction: str, region: Region | N
         raise DeclinedError(f"{', '.join(each.name for each in sources)}: refused, as {refused}") from refused
 
 
-def describe_way(way: Refactoring | EditPlan | ContextError | UnclearSketchError) -> str:
-    """A way in one line; one that does not fit by its error."""
+def describe_way(job: EditJob, way: Refactoring | EditPlan | ContextError | UnclearSketchError) -> str:
+    """A way in one line, with what has decided about its place; one that does not fit by its error."""
     match way:
         case EditPlan():
-            return way.description
+            reason = job.ability.reason(way.format, job.lines) if job.ability else ""
+            return f"{way.description} ({reason})" if reason else way.description
         case ContextError() | UnclearSketchError():
             return str(way)
         case _:
@@ -259,6 +266,9 @@ class _Edit:
 
     def _follow(self, way: EditPlan) -> Generator[Event, object, EditResult]:
         job, text = self.job, self.job.source.text
+        if job.ability:
+            self.edit_run.tries.append(job.ability.format_key(way.format, job.lines))
+            self.edit_run.is_repaired = False
         if not way.regions:
             text = yield from self._ask(way, job.source, lambda new: new, self._check_whole)
         regions = sorted(way.regions, key=lambda each: each.first, reverse=True)
@@ -332,6 +342,7 @@ class _Edit:
                 if not self.repairs_left or not _is_retryable(error):
                     raise
                 self.repairs_left -= 1
+                self.edit_run.is_repaired = True
                 request, last_error = _repair_request(first, text, job.instruction, error), error
             else:
                 return new

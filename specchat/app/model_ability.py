@@ -1,15 +1,19 @@
-"""What a model is asked for in an edit: by its size, as far as that was measured (docs/edits.md). Loads no model."""
+"""What a model is asked for in an edit: by its size, and by its success so far (docs/edits.md). Loads no model."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Self
 
-from specchat.edit.edit_plan import Format
+from specchat.edit.edit_plan import FORMATS, Format
+from specchat.edit.measured_formats import measured_success, read_counts
 from specchat.errors import ModelError
 from specchat.profile import Models
-from specchat.profile.keys import EMBEDDED
+from specchat.profile.keys import AUTO, EMBEDDED
 
+LEAD = 0.1  # of each format over the next one in the order by size
 WHOLE_LINES = 100  # a text of more lines is hardly rewritten for a change of a few
 NAMING_PARAMETERS = 10**9  # one of 135 million names an operation for nearly every instruction that is none
 SMALL_PARAMETERS, SMALL_LINES = 500 * 10**6, 20  # of 8 edits of 40 and 80 lines, one of 135 million made none rightly
@@ -17,28 +21,52 @@ SMALL_PARAMETERS, SMALL_LINES = 500 * 10**6, 20  # of 8 edits of 40 and 80 lines
 
 @dataclass(frozen=True)
 class ModelAbility:
-    """`lines`: so many it can rewrite; 0 where it is not known to be too small, or the user has been told so."""
+    """`lines`: so many it can rewrite; 0 where it is not known to be too small, or the user has been told so.
+
+    `chosen_format` is that of the profile; `counts` has what became of the edits of this `model`.
+    """
 
     names_operations: bool = True
     lines: int = 0
+    model: str = ""
+    counts: Mapping[str, int] = field(default_factory=dict[str, int])
+    chosen_format: str = AUTO
 
     @classmethod
     def of(cls, models: Models) -> Self:
         """That of the target, by the headers of its files; one whose size is unknown, as on a server, can do all."""
         from specchat.hub.local_models import locate_model
 
+        name = f"{models.backend} {models.url} {models.target} {models.weights}"
+        model = hashlib.sha256(name.encode()).hexdigest()[:24]
+        able = cls(model=model, counts=read_counts().get(model, {}))
         try:
             size = NAMING_PARAMETERS if models.is_on_server else locate_model(models.target).architecture.parameters
         except ModelError:
-            return cls()
+            return able
         is_small = size < SMALL_PARAMETERS and models.target != EMBEDDED
-        return cls(size >= NAMING_PARAMETERS, SMALL_LINES if is_small else 0)
+        return replace(able, names_operations=size >= NAMING_PARAMETERS, lines=SMALL_LINES if is_small else 0)
 
-    def first_format(self, lines: int) -> Format:
-        """What it writes first of a text of so many lines: all of it, what the instruction names, or changes."""
-        if lines <= (self.lines or WHOLE_LINES):
-            return "whole"
-        return "blocks" if self.names_operations else "region"
+    def format_key(self, format_: Format, lines: int) -> str:
+        """What counts it for a text of so many lines."""
+        return f"{format_}, {'long' if lines > (self.lines or WHOLE_LINES) else 'short'}"
+
+    def formats(self, lines: int, *, is_part: bool = False) -> list[Format]:
+        """In which order it is asked for all of a text, for chosen lines or what the instruction names, or for changes.
+
+        The order by size counts until another format has led to a new text more often; that of the profile is first.
+        """
+        is_whole = not is_part and lines <= (self.lines or WHOLE_LINES)
+        first = "whole" if is_whole else "blocks" if self.names_operations and not is_part else "region"
+        by_size = sorted(FORMATS, key=lambda each: each != first)
+        success = lambda each: measured_success(self.counts, self.format_key(each, lines))[0]
+        worth = lambda each: (each == self.chosen_format, success(each) - LEAD * by_size.index(each))
+        return sorted(by_size, key=worth, reverse=True)
+
+    def reason(self, format_: Format, lines: int) -> str:
+        """Why it is asked for a format sooner or later; "" where sizes decide."""
+        is_chosen = format_ == self.chosen_format
+        return "prompt.edit_format" if is_chosen else measured_success(self.counts, self.format_key(format_, lines))[1]
 
     def warning_before(self, lines: int) -> str:
         """Why it should not rewrite so many lines, and what to do; "" if it can."""

@@ -105,7 +105,8 @@ def edit(words: tuple[str, ...], **options: Any) -> int:
     """Rewrite files by an instruction.
 
     On a terminal you decide hunk by hunk; in a pipe the diff is printed and nothing is written. `-` reads the text
-    from standard input and prints the new text. `specchat undo` takes an edit back.
+    from standard input and prints the new text. `specchat undo` takes an edit back. The model writes the whole text, a
+    region or search/replace blocks, whichever works best with it; prompt.edit_format of a profile chooses one.
     """
     if STDIN in words:
         return _run_as_filter([word for word in words if word != STDIN], options)

@@ -8,7 +8,7 @@ from enum import StrEnum
 from specchat.edit.answer_blocks import FENCE_LINE, ChosenText
 from specchat.edit.asked_changes import DEFINITION_ADDITION, DEFINITION_REMOVAL, NAMING, OTHER_WORDS
 from specchat.edit.sketch import find_omission
-from specchat.edit.source_text import Source
+from specchat.edit.source_text import Source, fit_tabs
 from specchat.edit.syntax_check import PARSERS, global_names, newly_undefined_names, parses
 from specchat.errors import NoChangeError, NoUsableEditError
 from specchat.syntax import PLAIN_TEXT, Definition, definitions, syntax_diagnostics
@@ -88,6 +88,7 @@ def check_chosen_text(
     if problem or (problem := None if chosen.is_patched else _find_talk(source, text, instruction)):
         excerpt = _problem_excerpt(source, text, problem)
         raise UnusableAnswerError(problem, f"{source.name}: unusable answer ({problem}): {excerpt}")
+    text = text if chosen.is_patched else fit_tabs(source.text, text)
     text = source.with_original_ending(_restore_indent(source, text))
     if text == source.text:
         raise NoChangeError(f"{source.name}: the model changed nothing")

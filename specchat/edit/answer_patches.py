@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import PurePath
 
 from specchat.edit.hunks import DEV_NULL, Change, apply_changes, common_prefix_length, split_lines
+from specchat.edit.source_text import fit_tabs
 
 HUNK_HEADER = re.compile(r"@@(?: -(?P<line>\d+)(?:,(?P<count>\d+))? \+\d+(?:,\d+)? @@)?.*")
 FILE_HEADER = re.compile(r"(?:---|\+\+\+) (?P<name>\S[^\t\n]*)")
@@ -73,7 +74,7 @@ def _apply(old: str, changes: Sequence[Change]) -> str:
     """The new text. The changes are about the old one; if there is no place for one of them, each is about what those
     before it have made, so that a later one may search what an earlier one wrote.
     """
-    lines = [line.removesuffix("\n") for line in split_lines(old)]
+    lines, changes = [line.removesuffix("\n") for line in split_lines(old)], [_fit_tabs(old, each) for each in changes]
     try:
         placed = sorted((_placed(lines, change) for change in changes), key=lambda each: each.first)
         if any(second.first < first.end for first, second in pairwise(placed)):
@@ -84,6 +85,12 @@ def _apply(old: str, changes: Sequence[Change]) -> str:
             lines = apply_changes(lines, [_placed(lines, replace(change, first=UNKNOWN))])
     end = "\n" if old.endswith("\n") or not old else ""
     return "\n".join(lines) + (end if lines else "")
+
+
+def _fit_tabs(text: str, change: Change) -> Change:
+    count = len(change.old)
+    lines = fit_tabs(text, "\n".join((*change.old, *change.new))).split("\n")
+    return replace(change, old=tuple(lines[:count]), new=tuple(lines[count : count + len(change.new)]))
 
 
 def _placed(lines: Sequence[str], change: Change) -> Change:

@@ -26,6 +26,8 @@ BYTES_PER_TOKEN = 4
 PROMPT_OVERHEAD_TOKENS = 64  # the system prompt and what the template adds
 GROWTH_FACTOR = 1.1  # an edited text is about this much longer than the original
 Format = Literal["refactoring", "merge", "whole", "region", "blocks"]
+Formats = Sequence[Format]
+FORMATS: Formats = ("whole", "region", "blocks")  # of a model
 LINE_RANGE = re.compile(r"(\d+)(?:[-:,](\d+))?")
 
 
@@ -138,29 +140,21 @@ def parse_line_range(text: str) -> Region:
 
 
 def possible_plans(
-    source: Source, instruction: str, window_tokens: int, region: Region | None = None, first: Format = "whole"
+    source: Source, instruction: str, window_tokens: int, region: Region | None = None, order: Formats = FORMATS
 ) -> list[EditPlan | ContextError]:
-    """The ways to make an edit, in the order in which to try them; a ContextError is one that does not fit the window.
+    """The ways to make an edit, in this order of their formats; a ContextError is one that does not fit the window.
 
-    The whole text, or the chosen lines; then the regions that the instruction names; then search/replace blocks. Of
-    these, `first` comes before the others.
+    The whole text; the chosen lines, or the regions that the instruction names; search/replace blocks.
     """
-    plans = dict[Format, EditPlan | ContextError]()
-    try:
-        plans["whole"] = make_plan(source, instruction, window_tokens, region)
-    except ContextError as error:
-        plans["whole"] = error
-    is_whole = isinstance(plans["whole"], ContextError) or not plans["whole"].regions
-    if is_whole and (regions := smaller_scope(source, instruction)):
-        try:
-            plans["region"] = plan_regions(source, instruction, window_tokens, regions)
-        except ContextError as error:
-            plans["region"] = error
-    chosen = (_clamp_region(source, region),) if region else ()
+    plans, chosen = dict[Format, EditPlan | ContextError](), (_clamp_region(source, region),) if region else ()
+    if not chosen and needed_tokens(source.text, instruction) <= window_tokens:
+        plans["whole"] = EditPlan()
+    if (regions := chosen or smaller_scope(source, instruction)) or not plans:
+        plans["region"] = _plan_regions(source, instruction, window_tokens, regions)
     scope = region_source(source, chosen[0]) if chosen else source
     if scope.text.strip() and needed_tokens(scope.text, instruction, is_in_blocks=True) <= window_tokens:
         plans["blocks"] = EditPlan(chosen, is_in_blocks=True)
-    return [plans[each] for each in sorted(plans, key=lambda each: each != first)]
+    return [plans[each] for each in order if each in plans]
 
 
 def smaller_scope(source: Source, instruction: str) -> tuple[Region, ...]:
@@ -173,23 +167,14 @@ def smaller_scope(source: Source, instruction: str) -> tuple[Region, ...]:
     return (Region(outer[0].first_line, outer[0].last_line, outer[0].qualified_name),)
 
 
-def make_plan(source: Source, instruction: str, window_tokens: int, region: Region | None = None) -> EditPlan:
-    """The whole file if it fits, else the definitions that the instruction names. ContextError with the numbers."""
-    if region:
-        regions = (_clamp_region(source, region),)
-    elif needed_tokens(source.text, instruction) <= window_tokens:
-        return EditPlan()
-    else:
-        regions = named_regions(source, instruction)
-    return plan_regions(source, instruction, window_tokens, regions)
-
-
-def plan_regions(source: Source, instruction: str, window_tokens: int, regions: tuple[Region, ...]) -> EditPlan:
-    """A plan for these regions. ContextError when there are none, or when one of them alone is too long."""
+def _plan_regions(
+    source: Source, instruction: str, window_tokens: int, regions: tuple[Region, ...]
+) -> EditPlan | ContextError:
+    """A plan for these regions; a ContextError with the numbers when there are none, or one of them is too long."""
     whole = needed_tokens(source.text, instruction)
     longest = max((needed_tokens(region_source(source, each).text, instruction) for each in regions), default=whole)
     if not regions or longest > window_tokens:
-        raise ContextError(
+        return ContextError(
             f"{source.name}: reading and writing {'a part of ' if regions else ''}it takes about {longest} tokens and "
             f"the window holds {window_tokens}; name a function or class in it, choose lines with -l FIRST-LAST, or "
             "raise limits.context"

@@ -1,5 +1,6 @@
 """One request of an edit: streams the answer and requires that the model ended it by itself. Knows no file."""
 
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field, replace
 from threading import Event as Flag
@@ -9,6 +10,7 @@ from specchat.chat.events import REPETITION, Event, Failed, Finished, PrefillPro
 from specchat.chat.request import BLOCKS_TASK, Request
 from specchat.edit.answer_check import EXCERPT_CHARS, AnswerProblem, UnusableAnswerError
 from specchat.edit.edit_plan import GROWTH_FACTOR, PROMPT_OVERHEAD_TOKENS
+from specchat.edit.measured_formats import AT_ONCE, FAILED, REPAIRED
 from specchat.errors import CancelledError, ContextError, NoUsableEditError, error_with_exit_code
 
 Result = TypeVar("Result")
@@ -48,6 +50,16 @@ class EditRun:
     talk: str = ""  # what the model said beside its last text
     candidate: str = ""  # the last complete text, accepted or not
     answer_parts: list[str] = field(default_factory=list[str])  # the last answer, complete or not
+    tries: list[str] = field(default_factory=list[str])  # the formats that were asked for; the last text may be taken
+    is_repaired: bool = False  # the model was told of an error in it
+    is_taken: bool = False
+
+    @property
+    def counts(self) -> Counter[str]:
+        """What became of each format that was asked for."""
+        last = FAILED if not self.is_taken else REPAIRED if self.is_repaired else AT_ONCE
+        outcomes = [*[FAILED] * (len(self.tries) - 1), last]
+        return Counter(f"{tried}, {outcome}" for tried, outcome in zip(self.tries, outcomes, strict=False))
 
     def start_new_context(self) -> None:
         """Drop earlier turns: they are unrelated and use up the context window."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 
 from specchat.edit.answer_blocks import patched_text
@@ -40,7 +40,6 @@ GAP_COMMENT = re.compile(rf"^\s*{COMMENT_SIGN}\s*[\[(]?(\.{{3}}|…)", re.MULTIL
 BARE_GAP = re.compile(r"^\s*[\[({]?(\.{3}|…)[\])}]?,?\s*$", re.MULTILINE)
 FENCE = re.compile(r"\A\s*(`{3,}|~{3,})[^\n]*\n(.*?)^\s*\1\s*\Z", re.DOTALL | re.MULTILINE)
 MAX_DROPPED_LINES = 4  # more lines than these are not meant to go because a gap marker is missing
-MAX_ROUNDS = 6
 MAX_LIKENESS = 0.6  # of the words of something added and of something that a gap hides
 MIN_LIKENESS = 0.5  # of something under its old name and under a new one
 COMMENT = re.compile(rf"\s*{COMMENT_SIGN}|\s*\*")
@@ -101,7 +100,18 @@ def keep_to_sketch(source: Source, sketch: str, text: str) -> tuple[str, list[Ch
         is_shown = is_framed and set(added) <= {*shown}
         if is_outer or not is_shown or len(dropped) - len(added) > MAX_DROPPED_LINES:
             beyond.append(change)
-    return "".join(apply_changes(old, kept)), foreign, beyond
+    text = "".join(apply_changes(old, kept))
+    return text, foreign, [*beyond, *_gutted(source, text, shown)]
+
+
+def _gutted(source: Source, text: str, shown: Sequence[str | None]) -> Iterator[Change]:
+    """The first lines of functions that have lost lines although the sketch shows nothing of them."""
+    before = {each.qualified_name: each for each in definitions(source.text, source.language)}
+    for each in definitions(text, source.language):
+        lines = [line.rstrip() for line in text.split("\n")[each.first_line - 1 : each.last_line]]
+        old = before.get(each.qualified_name)
+        if old and _words_of(text, each) < _words_of(source.text, old) and {*lines}.isdisjoint(shown):
+            yield Change(old.first_line - 1, (lines[0],), ())
 
 
 def lost_definitions(source: Source, text: str) -> list[Definition]:

@@ -7,14 +7,13 @@ counted without the blank ones: a *place* is such a number, of the sketch or of 
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from specchat.edit.source_text import Source
+from specchat.edit.source_text import Source, fit_tabs
 from specchat.syntax import definitions
 from specchat.syntax.statements import MARKERS, Statement, statements
 
@@ -227,9 +226,7 @@ def _named(found: Sequence[Statement], lines: Sequence[SolidLine]) -> dict[tuple
 
 def fit_indent(old: str, sketch: str) -> str:
     """A sketch with the tabs of the file, and moved to the indentation of the lines that only one place of it has."""
-    if re.search(r"^\t", old, re.MULTILINE) and not re.search(r"^ {2}", old, re.MULTILINE):
-        unit = min(map(len, re.findall(r"^( +)\S", sketch, re.MULTILINE)), default=1)
-        sketch = re.sub(r"^ +(?=\S)", lambda match: "\t" * (len(match[0]) // unit), sketch, flags=re.MULTILINE)
+    sketch = fit_tabs(old, sketch)
     lines, shifts = Counter(line.strip() for line in old.split("\n")), set[str | None]()
     indents = {line.strip(): line[: indent_of(line)] for line in old.split("\n")}
     for line in sketch.split("\n"):

@@ -4,10 +4,12 @@ The model reads and writes plain newlines; `Source.encode` restores the rest. En
 the same bytes. Knows no model.
 """
 
+import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from math import gcd
 from pathlib import Path, PurePath
 
 from specchat.chat.attachments import NO_SUCH_FILE, decode_bytes, plain_newlines
@@ -103,6 +105,18 @@ def refuse_notebook(name: str) -> None:
     """InputError for a notebook: its cells are JSON, and an edit of that would lose cells or outputs."""
     if PurePath(name).suffix.lower() == NOTEBOOK_SUFFIX:
         raise InputError(f"{name}: a notebook; edit a cell in its editor, or the script of 'jupytext --to py {name}'")
+
+
+def fit_tabs(old: str, new: str) -> str:
+    """A text with tabs for the blanks of its indentation, if the old one has tabs there and no blanks."""
+    if not re.search(r"^\t", old, re.MULTILINE) or re.search(r"^ {2}", old, re.MULTILINE):
+        return new
+    widths = [len(blanks) for blanks in re.findall(r"^ {2,}(?=[^\s*])", new, re.MULTILINE)]
+    blanks, line = re.findall(r"\A\n*( *)(.*?) *$", new, re.MULTILINE)[0]
+    same = re.search(rf"^(\t+){re.escape(line)}$", old, re.MULTILINE)
+    unit = len(blanks) // len(same[1]) if blanks and same else gcd(*widths)
+    as_tabs = lambda found: "\t" * (len(found[0]) // unit) + " " * (len(found[0]) % unit)
+    return re.sub(r"^ {2,}(?=\S)", as_tabs, new, flags=re.MULTILINE) if unit > 1 else new
 
 
 def source_diff(source: Source, text: str) -> str:

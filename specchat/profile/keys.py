@@ -270,6 +270,12 @@ class Prompt:
         "begins and ends by itself.",
         choices=EDIT_ANSWERS,
     )
+    edit_format: str = key(
+        AUTO,
+        'What an edit asks for first: "whole" (the file), "region" (what the instruction names), "blocks" (search/'
+        'replace blocks); "auto": by the sizes of file and model, until edits show what works best (docs/edits.md).',
+        choices=(AUTO, "whole", "region", "blocks"),
+    )
     thinking: str = key(
         "auto",
         'Whether a model that can think does so before it answers: "on", "off", or "auto", as its chat template has '

@@ -240,3 +240,32 @@ def test_what_a_model_makes_beside_the_sketch_is_put_back():
     assert "def check(self, name)" in kept.warnings.summary
     assert "" == missing_line(source, sketch, text)
     assert "    store = Store()" == missing_line(source, sketch, CODE.replace("Store()", "x"))
+
+
+def test_a_function_that_the_sketch_does_not_show_keeps_its_lines_or_is_named():
+    old = """\
+import store
+
+def load(form):
+    if form is None:
+        return None
+
+    match form.name:
+        case "a":
+            return form.a
+        case _:
+            return None
+
+def save(form):
+    match form.name:
+        case "a":
+            store.add(form.a)
+"""
+    source = make_source(old.encode(), "a.py")
+    sketch = "# ...\ndef save(form, path):\n    if path is None:\n        return\n    # ...\n"
+    right = old.replace("def save(form):\n", "def save(form, path):\n    if path is None:\n        return\n")
+    lossy = "import store\n\n\n" + right[right.index("def save") :]
+
+    assert right == keep_sketch(source, right, sketch, lambda _text: True).text
+    assert "" == keep_sketch(source, right, sketch, lambda _text: True).warnings.summary
+    assert "`def load(form)" in keep_sketch(source, lossy, sketch, lambda _text: True).warnings.summary

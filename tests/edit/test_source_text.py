@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from specchat.app.project_files import ProjectFiles
 from specchat.chat.attachments import read_attachment
 from specchat.context.workspace_roots import WorkspaceRoots
-from specchat.edit.source_text import make_source, read_source
+from specchat.edit.source_text import fit_tabs, make_source, read_source
 from specchat.errors import InputError, NoUsableEditError
+from tests.each_row import each_row
 from tests.edit.scripted import new_text
 
 
@@ -106,3 +107,23 @@ def test_an_unchanged_text_is_written_byte_for_byte(lines, end):
     source = make_source(raw, "a")
 
     assert raw == source.encode(source.text)
+
+
+@each_row(
+    "old, new, fitted",
+    [
+        ("f {\n\ta\n}\n", "f {\n    b\n        c\n}\n", "f {\n\tb\n\t\tc\n}\n"),
+        ("f {\n\ta\n}\n", "f {\n  b\n    c\n}\n", "f {\n\tb\n\t\tc\n}\n"),
+        ("\t\ta\n", "        a\n        b\n", "\t\ta\n\t\tb\n"),  # by the line that both have
+        ("\t\ta\n", "a\n    b\n", "a\n\tb\n"),
+        ("\ta\n", "    b\n     * c\n", "\tb\n\t * c\n"),
+        ("\ta\n", "  b\n   c\n", "  b\n   c\n"),  # no level of one blank
+        ("\ta\n", "\n\n", "\n\n"),
+        ("\ta\n", "", ""),
+        ("\ta\n  b\n", "    a\n", "    a\n"),  # the file has both
+        ("    a\n", "    b\n", "    b\n"),
+        ("\t/*\n\t * a\n\t */\n", "/*\n * b\n */\n", "/*\n * b\n */\n"),
+    ],
+)
+def test_the_tabs_of_a_file_are_those_of_a_new_text(old, new, fitted):
+    assert fitted == fit_tabs(old, new)

@@ -28,7 +28,7 @@ from specchat.app.project_files import ProjectFiles, subject_path
 from specchat.bounded_command import SHELL, CommandRun, run_bounded
 from specchat.chat.tools import Tool
 from specchat.edit.atomic_write import check_writable
-from specchat.edit.edit_plan import Region, replace_region
+from specchat.edit.edit_plan import Region, region_source, replace_region
 from specchat.edit.hunks import diff_hunks, split_lines
 from specchat.edit.sketch import find_omission, merge_sketch
 from specchat.edit.source_text import Source
@@ -163,10 +163,10 @@ class EditTool(_ChangeTool):
             new, warning = self.rewrite(source, instruction, region, cancelled)
         else:
             new_text = new_text.replace("\r\n", "\n")
-            if find_omission(new_text, source.text):
-                new = merge_sketch(source, new_text)
-            else:
-                new = _with_lines(source, region, new_text) if region else source.with_original_ending(new_text)
+            part = region_source(source, region) if region else source
+            if find_omission(new_text, part.text):
+                new_text = merge_sketch(part, new_text)
+            new = _with_lines(source, region, new_text) if region else source.with_original_ending(new_text)
             check_syntax(source, new)
         if new == source.text:
             raise NoChangeError(f"{source.name}: {NO_CHANGE}")

@@ -217,6 +217,42 @@ def test_new_text_with_gaps_is_merged_or_refused_with_the_reason(files, project)
     assert old.replace("net * (1 + TAX)", "round(net * (1 + TAX), 2)") == (project / "shop/prices.py").read_text()
 
 
+TWICE = """\
+class Reader:
+    def run(self):
+        start()
+        work()
+        stop()
+
+
+class Writer:
+    def run(self):
+        start()
+        work()
+        stop()
+"""
+
+
+def test_new_text_with_gaps_for_some_lines_is_merged_into_these_lines_alone(files, project):
+    path = project / "shop/twice.py"
+
+    def edited(sketch: str, first_line: int, last_line: int) -> tuple[bool, str]:
+        path.write_text(TWICE)
+        lines = {"first_line": first_line, "last_line": last_line}
+        outcome = use(files, "edit", path="shop/twice.py", new_text=sketch, **lines)
+        return outcome.is_error, path.read_text()
+
+    method = "    def run(self):\n        # ... existing code ...\n        stop()\n        report()\n"
+    at_the_margin = "def run(self):\n    # ... existing code ...\n    stop()\n    report()\n"
+    elsewhere = "class Reader:\n    def run(self):\n        begin()\n        # ... existing code ...\n"
+    right = f"{TWICE}        report()\n"
+
+    assert (False, right) == edited(method, 9, 12)
+    assert (False, right) == edited(at_the_margin, 9, 12)
+    assert (False, TWICE.replace("stop()\n\n", "stop()\n        report()\n\n")) == edited(method, 2, 5)
+    assert (True, TWICE) == edited(elsewhere, 8, 12)
+
+
 def test_an_edit_without_a_change_is_no_error(files):
     outcome = use(files, "edit", path="shop/prices.py", instruction="nowhere somewhere")
 
