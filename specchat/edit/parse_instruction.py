@@ -62,7 +62,7 @@ EVERYDAY_WORDS = frozenset(
     re.findall(
         r"\w+",
         """all name names file one default value variables functions methods classes constants parameters arguments
-        attributes fields properties types imports identifiers""",
+        attributes fields properties types imports identifiers first second third last next previous other""",
     )
 )
 NO_SCOPES = frozenset(

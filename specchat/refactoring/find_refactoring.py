@@ -123,7 +123,7 @@ def _checked(refactoring: Refactoring) -> Refactoring:
     """RefusedError for a text that no longer parses, or that breaks the contract which a model has to keep, too."""
     source, texts = refactoring.source, refactoring.texts
     for operation, (before, after) in zip(refactoring.operations, pairwise(texts), strict=True):
-        if (found := find_warnings(replace(source, text=before), after, str(operation))).worst_problem:
+        if (found := find_warnings(replace(source, text=before), after, operation)).worst_problem:
             raise RefusedError(found.summary)
     try:
         if refactoring.text != source.text:

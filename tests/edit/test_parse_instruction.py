@@ -105,6 +105,8 @@ IN_A_TEXT = (  # words that are names, or mean one, because the text has them
     ("remove all calls to f in main", Remove(Removable.CALLS, "main", called="f")),
     ("remove the call of f", Remove(Removable.CALLS, is_single=True, called="f")),
     ("remove the debug calls", None),
+    ("remove the first function", None),
+    ("remove the last method", None),
 )
 
 
