@@ -15,6 +15,7 @@ from operator import or_
 
 from specchat.edit.operations import (
     AddParameter,
+    Move,
     Operation,
     Removable,
     Remove,
@@ -186,7 +187,7 @@ KINDS_OF: Mapping[Removable, str] = {
 }  # fmt: skip
 OF_OPERATIONS: Mapping[type[Operation], May] = {
     Rename: May.RENAME, Remove: May.LOSE, RemoveDefinition: May.LOSE | May.LOSE_DEFINITIONS, SetValue: May.SET,
-    AddParameter: May.ADD, SortImports: May.NOTHING,
+    AddParameter: May.ADD, Move: May.REFORM | May.TRANSFORM, SortImports: May.NOTHING,
 }  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from typing import get_args
 
 from specchat.edit.asked_changes import OF_OPERATIONS, AskedChanges, May, Only
 from specchat.edit.contract import find_warnings, keep_contract
-from specchat.edit.operations import Operation, Removable, Remove, Rename, SetValue, SortImports
+from specchat.edit.operations import Move, Operation, Removable, Remove, Rename, SetValue, SortImports
 from specchat.edit.source_text import make_source
 
 CODE = """\
@@ -72,3 +72,12 @@ def test_an_operation_lets_nothing_else_go_where_its_words_did():
             wrong.append(f"{operation}: not put back")
 
     assert not wrong, "\n".join(wrong)
+
+
+def test_a_moved_definition_may_stand_elsewhere_and_not_be_lost():
+    text = "def f():\n    return 1\n\n\ndef g():\n    return 2\n\n\nclass C:\n    pass\n"
+    f, g, rest = text.split("\n\n\n")
+    source, move = make_source(text.encode(), "a.py"), Move("g", "f")
+
+    assert not find_warnings(source, f"{g}\n\n\n{f}\n\n\n{rest}", move).worst_problem
+    assert "line 5" in find_warnings(source, f"{f}\n\n\n{rest}", move).summary

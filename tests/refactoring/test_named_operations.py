@@ -108,7 +108,7 @@ def test_where_nothing_is_to_be_named_nothing_is_written_unseen():
 def test_no_wrong_operation_is_written_unseen_whatever_a_model_names():
     outcomes = [(case.instruction, each, tally(case, each)) for case, _choices in offers() for each in malicious(case)]
 
-    assert len(outcomes) > 400
+    assert len(outcomes) > 500
     assert [] == [(instruction, each) for instruction, each, columns in outcomes if "wrong written" in columns]
 
 
