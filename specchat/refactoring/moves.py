@@ -28,7 +28,8 @@ NOTES_ORDER = re.compile(
 RUNNING = (  # these run code of other functions, or may, where a name is in them
     "call", "await", "list_comprehension", "set_comprehension", "dictionary_comprehension", "generator_expression",
     "interpolation", "subscript", "attribute", "binary_operator", "comparison_operator", "for_statement",
-    "with_statement", "import_statement", "import_from_statement",
+    "with_statement", "import_statement", "import_from_statement", "conditional_expression", "boolean_operator",
+    "not_operator", "unary_operator", "list_splat", "dictionary_splat",
 )  # fmt: skip
 
 
