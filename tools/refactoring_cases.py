@@ -21,6 +21,7 @@ import click
 
 from specchat.edit.operations import (
     AddParameter,
+    Move,
     NameKind,
     Operation,
     Removable,
@@ -76,6 +77,8 @@ class Case:
                 return "set a value"
             case AddParameter():
                 return "add a parameter"
+            case Move():
+                return "move a statement"
 
     def judge(self, made: Texts | None) -> Outcome:
         """Of the new texts, or None for a refusal; where there is a trap, to change nothing is one."""
@@ -113,6 +116,8 @@ def _operation(row: Mapping[str, Any]) -> Operation | str:
             return SortImports()
         case "set":
             return SetValue(row["name"], row["value"], kind, scope, row.get("old_value", ""))
+        case "move":
+            return Move(row["name"], row["anchor"], row.get("side", "before") == "before")
         case _:
             return AddParameter(row["function"], row["name"], row["value"])
 

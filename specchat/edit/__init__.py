@@ -13,7 +13,7 @@ sketch.py                         code with gaps for what stays: merged where th
 sketch_places.py                  which lines of a file the lines of a sketch are
 answer_check.py                   refusals, omissions, prose, loops, an answer that is a part of the file
 contract.py                       a new text changes what was asked for: the rest is put back, or a reason to refuse
-asked_changes.py                  what an instruction asks for, by its words
+asked_changes.py                  what an instruction lets change: by its operation, else by its words
 added_things.py                   whether what was to be added is there
 changed_statements.py             which changed statements it asks for
 statement_pairs.py                which statement of the new text each old one became

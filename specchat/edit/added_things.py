@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from specchat.edit.asked_changes import ADDITION, CODE_LIKE, EVERYDAY_WORDS, WORD
+from specchat.edit.asked_changes import CODE_LIKE, EVERYDAY_WORDS, WORD, WORDS, May
 from specchat.edit.edit_plan import Region, named_regions
 from specchat.edit.hunks import diff_lines
 from specchat.edit.source_text import Source, make_source
@@ -55,7 +55,10 @@ REPLACEMENT = re.compile(
 
 def missing_addition(source: Source, text: str, instruction: str) -> str:
     """What was to be added and is not there, in words for people; "" if it is there, or if that cannot be told."""
-    replacements, verb = [match["new"] for match in REPLACEMENT.finditer(instruction)], ADDITION.match(instruction)
+    replacements, verb = (
+        [match["new"] for match in REPLACEMENT.finditer(instruction)],
+        WORDS[May.ADD].match(instruction),
+    )
     if not replacements and not verb:
         return ""
     lines = _added_lines(source, text, instruction)

@@ -6,7 +6,7 @@ from difflib import SequenceMatcher
 from enum import StrEnum
 
 from specchat.edit.answer_blocks import FENCE_LINE, ChosenText
-from specchat.edit.asked_changes import DEFINITION_ADDITION, DEFINITION_REMOVAL, NAMING, OTHER_WORDS
+from specchat.edit.asked_changes import AskedChanges, May
 from specchat.edit.sketch import find_omission
 from specchat.edit.source_text import Source, fit_tabs
 from specchat.edit.syntax_check import PARSERS, global_names, newly_undefined_names, parses
@@ -78,7 +78,7 @@ def check_chosen_text(
         message = f"{source.name}: unusable answer ({AnswerProblem.PATCH}): {chosen.patch_problem}"
         raise UnusableAnswerError(AnswerProblem.PATCH, message)
     text, problem = chosen.text, find_problem(source, chosen.text)
-    is_removal = bool(DEFINITION_REMOVAL.search(instruction))
+    is_removal = May.LOSE_DEFINITIONS in AskedChanges.of(instruction, source.text).may
     is_excerpt_meant = is_excerpt_meant and (is_removal or not is_much_shorter(source.text, text))
     if not (problem or chosen.is_patched):
         is_excerpt = not is_excerpt_meant and _is_excerpt(source, chosen, instruction)
@@ -105,7 +105,7 @@ def _find_talk(source: Source, text: str, instruction: str) -> AnswerProblem | N
         return None
     if _no_longer_parses(source.text, text) or _has_new_fence(source, text):
         return AnswerProblem.PROSE
-    is_other = not OTHER_WORDS.search(instruction) and _is_unlike(source.text, text)
+    is_other = May.REWORD not in AskedChanges.of(instruction, source.text).may and _is_unlike(source.text, text)
     return AnswerProblem.PROSE if is_other else None
 
 
@@ -126,12 +126,13 @@ def missing_definitions(source: Source, text: str, instruction: str) -> set[str]
 
     Empty if it renames them: it gives the new names, or speaks of names or of something else that they become.
     """
-    if DEFINITION_REMOVAL.search(instruction) or _is_broken(source, text):
+    may = AskedChanges.of(instruction, source.text).may
+    if May.LOSE_DEFINITIONS in may or _is_broken(source, text):
         return set()
     lost, added = _lost_definitions(source, text), _lost_definitions(source, text, is_reversed=True)
     words = set(ANY_WORD.findall(instruction))
-    named, meant = lost & words, added if not words or NAMING.search(instruction) else added & words
-    renamed = 0 if DEFINITION_ADDITION.search(instruction) else max(0, len(meant) - len(named))
+    named, meant = lost & words, added if not words or May.RENAME in may else added & words
+    renamed = 0 if May.DEFINE in may else max(0, len(meant) - len(named))
     return lost - named if len(lost - named) > renamed else set()
 
 

@@ -11,14 +11,13 @@ import re
 
 from specchat.chat.edit_contract import DIVIDER, SEARCH_MARKER
 from specchat.edit.answer_check import (
-    DEFINITION_ADDITION,
-    OTHER_WORDS,
     PROSE_LANGUAGES,
     REFUSAL,
     AnswerProblem,
     starts_with_sentence,
 )
 from specchat.edit.answer_patches import has_search_blocks, may_be_searched, starts_changes
+from specchat.edit.asked_changes import AskedChanges, May
 from specchat.edit.source_text import Source
 from specchat.syntax.sniff import sniff_language
 
@@ -84,15 +83,15 @@ class AnswerWatch:
         known_share = sum(word in self._known_words for word in words) / max(1, len(words))
         if is_code and starts_with_sentence(self._source, text):
             return AnswerProblem.PROSE
-        if OTHER_WORDS.search(self._instruction):
+        may = AskedChanges.of(self._instruction, self._source.text).may
+        if May.REWORD in may:
             return None
         if is_code and len(whole_lines) >= MIN_SNIFFED_LINES and known_share < MAX_FOREIGN_SHARE:
             sniffed = sniff_language("\n".join(whole_lines))
             if sniffed and sniffed != self._language and not self._is_related(sniffed):
                 return AnswerProblem.OTHER_LANGUAGE
-        is_adding = bool(DEFINITION_ADDITION.search(self._instruction))
         is_unlike = len(words) >= MIN_WORDS and known_share < MIN_KNOWN_SHARE and not self._has_known_line(whole_lines)
-        return AnswerProblem.UNLIKE if is_unlike and not is_adding else None
+        return AnswerProblem.UNLIKE if is_unlike and May.DEFINE not in may else None
 
     def _has_known_line(self, lines: list[str]) -> bool:
         return any(line.strip() in self._known_lines for line in lines if len(line.strip()) >= MIN_LINE_CHARACTERS)

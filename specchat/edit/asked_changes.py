@@ -1,75 +1,111 @@
-"""What an instruction asks for, by its words: what to add, to remove, to put in another form. Knows no file."""
+"""What an instruction lets change, read once: from the operation that it is, or else from its words. Knows no file.
+
+All tables of words about changes are here. A reader asks the typed value, and never the words, what may change.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from enum import Enum, Flag, auto
+from functools import lru_cache, reduce
+from operator import or_
 
+from specchat.edit.operations import (
+    AddParameter,
+    Move,
+    Operation,
+    Removable,
+    Remove,
+    RemoveDefinition,
+    Rename,
+    SetValue,
+    SortImports,
+)
+from specchat.edit.parse_instruction import parse_instruction
 from specchat.syntax.statements import Statement, code_words
 
-REMOVAL = re.compile(
-    r"(?<![\w./])(?:remov|delet|drop|strip|replac|merg|inlin|combin|eliminat|get(?:ting)? rid of|take out|cut"
+
+class May(Flag):
+    """What an instruction lets a new text do."""
+
+    NOTHING = 0
+    ADD = auto()  # and nothing else: "add a docstring"
+    SET = auto()  # and nothing else: "set the timeout to 30"
+    LOSE = auto()
+    LOSE_DEFINITIONS = auto()
+    LOSE_COMMENTS = auto()  # or have others: "translate the comments"
+    DEFINE = auto()
+    RENAME = auto()  # or make something else of what has a name
+    REWORD = auto()  # the new text may have few of the old words
+    REFORM = auto()  # "turn the loop into a function": what is missing may stand somewhere else, in another form
+    TRANSFORM = auto()  # that, or less: "use pathlib"
+    GENERATE = auto()  # a data class, a named tuple or a record has some methods by itself
+    REINDENT = auto()
+
+
+class Only(Enum):
+    """The one kind of change that an instruction asks for: all else stays equal."""
+
+    COMMENTS = auto()
+    TYPES = auto()
+    FORMAT = auto()
+
+
+REMOVE, JOIN, REWRITE, REPHRASE = (
+    "remov|delet|drop", "inlin|merg|combin|simplif", "translat|rewrit|convert|replac", "rephras|reword|summari[sz]",
+)  # fmt: skip
+SETTERS = "set|change|increase|decrease|raise|lower|bump|reduce|update"
+FORM = "turn|wrap|re(?:factor|structur|organi)|extract|split|mov|port|moderni|group|unif|dedupl"
+OTHER_FORM = rf"\b(?:{JOIN}|{REWRITE}|{FORM})\w*\b"
+WORDS: Mapping[May, re.Pattern[str]] = {may: re.compile(words, re.IGNORECASE) for may, words in {
+    # an instruction such as "add a docstring", "parser: insert a check" or "write a new function"
+    May.ADD: r"\A\W*(?:[\w/.-]+:\s+)?(?:please\s+|now\s+)?"
+    r"(?:(?:add|insert|append|prepend|introduce|include|document|annotate)\b"
+    r"|(?:write|create|implement|define)\s+(?:a|an|another|one more)\s+new\b)",
+    May.SET: rf"\A\W*(?:please\s+)?(?:{SETTERS})\b(?s:.*)\bto\s+[`'\"]?(?:['\"\d-]|true\b|false\b|none\b|null\b)",
+    May.LOSE: rf"(?<![\w./])(?:{REMOVE}|strip|replac|merg|inlin|combin|eliminat|get(?:ting)? rid of|take out|cut"
     r"|discard|omit|swap|exchang|substitut|dedup|undo|revert|stop|do not|don't|no longer|without|migrat"
     r"|switch from|instead of|rather than)[^\W_]*(?![\w/]|\.\w)",  # and not a part of a name, as in merge_sort.py
-    re.IGNORECASE,
+    May.LOSE_DEFINITIONS: rf"\b(?:{REMOVE}|{JOIN})\w*\b.*\b(function|method|class|code|definition|helper|test)",
+    May.LOSE_COMMENTS: rf"\b(?:(?:{REMOVE}|{REWRITE}|{REPHRASE}|strip|shorten|simplif)\w*|without|no)\b.*"
+    r"\b(?:comment|docstring|documentation)",
+    May.DEFINE: r"\b(?:add|insert|write|create|new)\b",
+    May.RENAME: rf"\b(?:{REWRITE}|renam|nam|call|snake|camel|pascal|turn|generator|operator|class|object)\w*|case\b",
+    May.REWORD: rf"\b(?:{REWRITE}|{REPHRASE}|paraphras|generat|port)\w*|\b(?:write|turn)\b",
+    May.REFORM: OTHER_FORM,
+    May.TRANSFORM: rf"{OTHER_FORM}|\b(?:shorten|mak|use|using|optimi|clean|chang)\w*\b(?!-)",
+    May.GENERATE: r"\bdata ?class|\bnamed ?tuple|\brecord\b|\battrs\b",
+    May.REINDENT: r"\b(?:re-?format|(?:re-?)?indent\w*|format (?:the|this|it)|pep ?-?8|black|prettier|gofmt|rustfmt"
+    r"|lint\w*|ruff|flake8|white-?space|trailing|newlines?|(?:blank|empty|long) lines?|tabs?|spaces|align|wrap"
+    r"|line (?:ends?|length))\b",
+}.items()}  # fmt: skip
+ONLY = (
+    r"\A\W*(?:please\s+)?(?:{verbs})(?:ed|ped|d|s|ing)?\s+(?:(?!and\b|or\b|then\b)[\w'’`\"-]+\s+){{0,6}}?(?:{things})\b"
+    r"(?!.*\b(?:and|then)\b)"
 )
+ONE_KIND: Mapping[Only, re.Pattern[str]] = {only: re.compile(words, re.IGNORECASE | re.DOTALL) for only, words in {
+    Only.TYPES: ONLY.format(
+        verbs="add|insert|write|complete|remove|delete|strip|drop",
+        things="type (?:hint|annotation)s?|types(?= to| for| in|$)",
+    ) + r"|\A\W*annotate\b(?!.*\b(?:and|then)\b).*\btypes?\b",
+    Only.COMMENTS: ONLY.format(
+        verbs="add|insert|write|put|remove|delete|strip|drop|translate|improve|update|correct|fix",
+        things="comments?|doc-?strings?|doc comments?|javadoc|jsdoc|documentation comments?",
+    ),
+    Only.FORMAT: r"\A\W*(?:please\s+)?(?:re-?format|re-?indent|format)\b"
+    r"(?!.*\b(?:and|then|to|as|for|string|output|date)\b)",
+}.items()}  # fmt: skip
 KEEPING = re.compile(
     r"\b(?:do not|don't|never|without|not)\s+(?:remov|delet|drop|los|chang|touch|break|modif)\w*.*?(?=[,;!]|\.\s|\Z)",
     re.IGNORECASE,
 )
-# An instruction such as "add a docstring", "parser: insert a check" or "write a new function"
-ADDITION = re.compile(
-    r"\A\W*(?:[\w/.-]+:\s+)?(?:please\s+|now\s+)?(?:(?:add|insert|append|prepend|introduce|include|document|annotate)\b"
-    r"|(?:write|create|implement|define)\s+(?:a|an|another|one more)\s+new\b)",
-    re.IGNORECASE,
-)
 ONLY_REMOVAL = re.compile(r"\A\W*(?:please\s+)?(?:remove|delete|drop)\b", re.IGNORECASE)
-# "set the timeout to 30"
-SETTING = re.compile(
-    r"\A\W*(?:please\s+)?(?:set|change|increase|decrease|raise|lower|bump|reduce|update)\b.*\bto\s+[`'\"]?(?:['\"\d-]|true\b"
-    r"|false\b|none\b|null\b)",
-    re.IGNORECASE | re.DOTALL,
-)
-SET_VERBS = (
-    r"\b(?:set|change|increase|decrease|raise|lower|bump|reduce|update|make|use|reset|double|halve)\s+"
-    r"(?:(?:the|value|default|of)\s+)*`?"
-)
-DEFINITION_REMOVAL = re.compile(
-    r"\b(?:remov|delet|drop|inlin|merg|combin|simplif)\w*\b.*\b(function|method|class|code|definition|helper|test)",
-    re.IGNORECASE,
-)
-# "remove the comments", "without docstrings", "translate the comments": these may be others than before
-COMMENT_CHANGE = re.compile(
-    r"\b(?:(?:remov|delet|drop|strip|translat|rewrit|rephras|reword|replac|convert|shorten|simplif|summari[sz])\w*"
-    r"|without|no)\b.*\b(?:comment|docstring|documentation)",
-    re.IGNORECASE,
-)
-# what the instruction may want to have other names, or to be something else
-NAMING = re.compile(
-    r"\b(?:renam|nam|call|snake|camel|pascal|convert|replac|rewrit|translat|turn|generator|operator|class|object)\w*"
-    r"|case\b",
-    re.IGNORECASE,
-)
-DEFINITION_ADDITION = re.compile(r"\b(?:add|insert|write|create|new)\b", re.IGNORECASE)
-# the new text may have few of the old words
-OTHER_WORDS = re.compile(
-    r"\b(?:translat|rewrit|rephras|paraphras|reword|summari[sz]|convert|generat|replac|port)\w*|\b(?:write|turn)\b",
-    re.IGNORECASE,
-)
-# "turn the loop into a function": what is missing then may stand somewhere else, in another form
-OTHER_FORM = re.compile(
-    r"\b(?:convert|turn|wrap|rewrit|refactor|restructur|extract|split|merg|combin|inlin|simplif|mov|port|replac|reorgani"
-    r"|moderni|group|unif|dedupl|translat)\w*\b",
-    re.IGNORECASE,
-)
-TRANSFORMATION = re.compile(
-    rf"{OTHER_FORM.pattern}|\b(?:shorten|mak|use|using|optimi|clean|chang)\w*\b(?!-)", re.IGNORECASE
-)
+SET_VERBS = rf"\b(?:{SETTERS}|make|use|reset|double|halve)\s+(?:(?:the|value|default|of)\s+)*`?"
 # what a data class, a named tuple or a record has by itself
 GENERATED_METHODS = frozenset(("__init__", "__repr__", "__eq__", "__hash__", "equals", "hashCode", "toString"))
-GENERATING = re.compile(r"\bdata ?class|\bnamed ?tuple|\brecord\b|\battrs\b", re.IGNORECASE)
 # in these the verb may stand at the end: the whole instruction says what goes
 OTHER_LANGUAGES = re.compile(
     r"\b(?:entfern|lösch|streich|ersetz|supprim|enlev|retir|remplac|elimin|quit|borr|reemplaz)\w*", re.IGNORECASE
@@ -101,7 +137,9 @@ UNUSED = re.compile(
     r"\b(?:un-?used|dead|unbenutzt\w*|ungenutzt\w*|unbenötigt\w*|inutilisé\w*|sin usar)\b", re.IGNORECASE
 )
 DUPLICATE = re.compile(r"\b(?:duplicat\w*|repeated|doubl\w*|doppelt\w*)\b", re.IGNORECASE)
-PRINTS = re.compile(r"\A\s*(?:print|console|log|logger|logging|echo|printf|println|fmt|System|puts|warn)\b")
+PRINTS = re.compile(
+    r"\A\s*(?:(?:self|this)\.)?_*(?:print|console|(?i:log|logger|logging)|echo|printf|println|fmt|System|puts|warn)\b"
+)
 
 
 def _is_call(statement: Statement) -> bool:
@@ -144,6 +182,55 @@ KINDS: Mapping[str, Callable[[Statement], bool]] = {
 }  # fmt: skip
 # which may be about several
 MASS_NOUNS = ("print", r"log(?:s|ging|ger)?\b", "output", "debug", "guard", "main", "script")
+KINDS_OF: Mapping[Removable, str] = {
+    Removable.PRINTS: "print", Removable.LOGGING: r"log(?:s|ging|ger)?\b", Removable.UNUSED_IMPORTS: "import",
+}  # fmt: skip
+OF_OPERATIONS: Mapping[type[Operation], May] = {
+    Rename: May.RENAME, Remove: May.LOSE, RemoveDefinition: May.LOSE | May.LOSE_DEFINITIONS, SetValue: May.SET,
+    AddParameter: May.ADD, Move: May.REFORM | May.TRANSFORM, SortImports: May.NOTHING,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class AskedChanges:
+    """What may change. `words` have the names and values; those of an operation are also in `names`."""
+
+    words: str
+    may: May = May.NOTHING
+    only: Only | Rename | None = None
+    operation: Operation | None = None
+
+    @classmethod
+    @lru_cache(maxsize=8)  # an edit asks several times for its one instruction
+    def of(cls, instruction: str | Operation, code: str = "") -> AskedChanges:
+        """Of the one operation that an instruction about this text is, else of its words."""
+        if not isinstance(instruction, str):
+            return cls._of_operation(instruction)
+        match parse_instruction(instruction, code=code):
+            case (operation,):
+                return cls._of_operation(operation)
+            case _:
+                may = (may for may, pattern in WORDS.items() if pattern.search(instruction))
+                only = next((each for each, pattern in ONE_KIND.items() if pattern.match(instruction)), None)
+                return cls(instruction, reduce(or_, may, May.NOTHING), only)
+
+    @classmethod
+    def _of_operation(cls, operation: Operation) -> AskedChanges:
+        is_text = isinstance(operation, Remove) and operation.what in (Removable.COMMENTS, Removable.DOCSTRINGS)
+        only = operation if isinstance(operation, Rename) else Only.COMMENTS if is_text else None
+        may = OF_OPERATIONS[type(operation)] | (May.LOSE_COMMENTS if is_text else May.NOTHING)
+        return cls(str(operation), may, only, operation)
+
+    @property
+    def is_precise(self) -> bool:
+        """Whether nothing else may change than what has a name in it."""
+        return self.operation is not None or bool(self.may & (May.ADD | May.SET))
+
+    @property
+    def names(self) -> set[str]:
+        """The names and values of the operation."""
+        values = astuple(self.operation) if self.operation else ()
+        return {part for each in values if type(each) is str for part in (each, *each.split("."))}
 
 
 @dataclass(frozen=True)
@@ -157,8 +244,24 @@ class RemovalRequest:
     is_precise: bool = False  # it begins with the verb, and names what goes: all else stays
 
     @classmethod
-    def parse(cls, instruction: str, old: Sequence[Statement]) -> RemovalRequest:
-        """The request of an instruction about these statements; one that asks for no removal covers nothing."""
+    def of(cls, asked: AskedChanges, old: Sequence[Statement]) -> RemovalRequest:
+        """The request about these statements; one that asks for no removal covers nothing."""
+        match asked.operation:
+            case None:
+                return cls._of_words(asked.words, old)
+            case (
+                RemoveDefinition(name=name)
+                | Remove(what=Removable.CALLS, called=name)
+                | Remove(what=Removable.UNUSED_IMPORTS, scope=name)
+            ) if name:
+                return cls("it", (name,), (), tuple(old), is_precise=True)
+            case Remove(what=what) if what in KINDS_OF:
+                return cls(what, (), (KINDS_OF[what],), tuple(old), is_precise=True)
+            case _:
+                return cls("")
+
+    @classmethod
+    def _of_words(cls, instruction: str, old: Sequence[Statement]) -> RemovalRequest:
         objects = [instruction] if OTHER_LANGUAGES.search(instruction) else _objects(instruction)
         text = " ".join(objects)
         words = [term for found in TERM.findall(text) if (term := next(filter(None, found), ""))]
@@ -212,7 +315,7 @@ def _is_kind(word: str) -> bool:
 def _objects(instruction: str) -> list[str]:
     """What follows each verb of a removal, up to what says where, or by what."""
     objects, instruction = list[str](), KEEPING.sub("", instruction)
-    for verb in REMOVAL.finditer(instruction):
+    for verb in WORDS[May.LOSE].finditer(instruction):
         rest = instruction[verb.end() :]
         end = next((each for each in END_OF_OBJECT.finditer(rest) if rest[: each.start()].count("`") % 2 == 0), None)
         objects.append(rest[: end.start()] if end else rest)

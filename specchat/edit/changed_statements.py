@@ -14,11 +14,11 @@ from itertools import takewhile
 
 from specchat.edit.asked_changes import (
     CODE_LIKE,
-    NAMING,
     SET_VERBS,
     TOPIC,
-    TRANSFORMATION,
     WORD,
+    AskedChanges,
+    May,
     content_words,
     subwords,
 )
@@ -41,10 +41,10 @@ class ChangedStatements:
     """
 
     def __init__(
-        self, old: Sequence[Statement], new: Sequence[Statement], pairs: StatementPairs, instruction: str,
+        self, old: Sequence[Statement], new: Sequence[Statement], pairs: StatementPairs, asked: AskedChanges,
         regions: Sequence[Region], *, may_move: bool, is_removal_alone: bool,
     ) -> None:  # fmt: skip
-        self._old, self._new, self._pairs, self.instruction, self._regions = old, new, pairs, instruction, regions
+        self._old, self._new, self._pairs, self.asked, self._regions = old, new, pairs, asked, regions
         self._may_move, self._is_removal_alone = may_move, is_removal_alone
         self.all = {index for index, became in pairs.became.items() if old[index].tokens != new[became].tokens}
         self.wrong = {index for index in self.all if not self._may_become(old[index], new[pairs.became[index]])}
@@ -62,17 +62,17 @@ class ChangedStatements:
         if is_elsewhere:
             return self._follows(old, new) or self._is_mentioned(old)
         is_renamed = old.name != new.name and old.is_definition and not old.is_inner
-        words = WORD.findall(self.instruction)
-        return not is_renamed or old.name in words or new.name in words or bool(NAMING.search(self.instruction))
+        words = WORD.findall(self.asked.words)
+        return not is_renamed or old.name in words or new.name in words or May.RENAME in self.asked.may
 
     def _adds_unused_parameter(self, old: Statement, new: Statement) -> bool:
         before, after = _parameters(old), _parameters(new)
-        added = set(after) - {*before, *WORD.findall(self.instruction)}
+        added = set(after) - {*before, *WORD.findall(self.asked.words)}
         return len(after) > len(before) and bool(added & _unused_words(new))
 
     def _calls_another(self, old: Statement, new: Statement) -> bool:
         """Whether a statement that is a call in a function became the call of something else."""
-        is_same = _called(old) == _called(new) or bool(TRANSFORMATION.search(self.instruction))
+        is_same = _called(old) == _called(new) or May.TRANSFORM in self.asked.may
         return old.is_inner and old.is_call and not is_same
 
     def _follows(self, old: Statement, new: Statement) -> bool:
@@ -81,7 +81,7 @@ class ChangedStatements:
 
     def _is_mentioned(self, statement: Statement) -> bool:
         """Whether the instruction has a word of any name in a statement, beside the functions that it is about."""
-        words = content_words(self.instruction) - {part for name in self._region_names for part in subwords(name)}
+        words = content_words(self.asked.words) - {part for name in self._region_names for part in subwords(name)}
         return bool(words & {part for token in statement.tokens if NAME.match(token) for part in subwords(token)})
 
     @cached_property
@@ -110,25 +110,29 @@ class ChangedStatements:
             return True
         named = [parts for each in names if (parts := subwords(each)) and parts <= self._plain_words]
         is_alone = len(self.all) == 1 and not (self._pairs.gone or self._pairs.added) and _is_reworded(old, new)
-        is_set = IDENTIFIER.fullmatch(old.name) and re.search(SET_VERBS + re.escape(old.name) + r"\b", self.instruction)
+        is_set = IDENTIFIER.fullmatch(old.name) and re.search(SET_VERBS + re.escape(old.name) + r"\b", self.asked.words)
         return bool(is_set or (is_alone and named)) or any(len(parts) > 1 for parts in named)
 
     @cached_property
     def _code_names(self) -> set[str]:
         """The words of an instruction that must be names of code."""
-        words = set(WORD.findall(TOPIC.sub("", self.instruction))) - self._region_names
-        return {word for word in words if CODE_LIKE.search(word) or re.search(rf"([`'\"]){word}\1", self.instruction)}
+        if self.asked.operation:
+            return self.asked.names - self._region_names
+        words = set(WORD.findall(TOPIC.sub("", self.asked.words))) - self._region_names
+        return {word for word in words if CODE_LIKE.search(word) or re.search(rf"([`'\"]){word}\1", self.asked.words)}
 
     @cached_property
     def _plain_words(self) -> set[str]:
         """The words of an instruction that are no names of code."""
-        words = re.findall(r"(?<![\w.`])[A-Za-z][a-z]*(?![\w`(]|\.\w)", self.instruction)
+        if self.asked.operation:
+            return set()
+        words = re.findall(r"(?<![\w.`])[A-Za-z][a-z]*(?![\w`(]|\.\w)", self.asked.words)
         return {part for word in words for part in content_words(word)} - self._region_names
 
     def _has_value(self, old: Statement, new: Statement) -> bool:
         """Whether the instruction has a value that is new in a statement."""
         added = {token.strip("\"'`") for token in set(new.tokens) - set(old.tokens)}
-        return any(value and _names_value(self.instruction, value) for value in added)
+        return any(value and _names_value(self.asked.words, value) for value in added)
 
 
 def is_outside(statement: Statement, regions: Sequence[Region]) -> bool:

@@ -29,20 +29,11 @@ from specchat.edit.answer_check import (
     UnusableAnswerError,
     is_much_shorter,
 )
-from specchat.edit.asked_changes import (
-    ADDITION,
-    COMMENT_CHANGE,
-    GENERATED_METHODS,
-    GENERATING,
-    OTHER_FORM,
-    REMOVAL,
-    SETTING,
-    TRANSFORMATION,
-    RemovalRequest,
-)
+from specchat.edit.asked_changes import GENERATED_METHODS, AskedChanges, May, RemovalRequest
 from specchat.edit.changed_statements import ChangedStatements, is_outside
 from specchat.edit.edit_plan import Region, named_regions
 from specchat.edit.hunks import Change, apply_changes, diff_lines, split_lines
+from specchat.edit.operations import Operation
 from specchat.edit.postconditions import broken_lines, keep_blanks, postcondition_of, put_back_lines
 from specchat.edit.sketch import keep_to_sketch, lost_definitions, missing_line
 from specchat.edit.source_text import Source
@@ -138,14 +129,16 @@ def keep_contract(
     source: Source, text: str, instruction: str, is_valid: Callable[[str], bool] = lambda _text: True
 ) -> KeptEdit:
     """The new text, with what nothing asks for put back where that leaves a valid text."""
-    blanks = keep_blanks(source.text, text, instruction, is_prose=source.language in PROSE_LANGUAGES)
-    text = blanks if blanks != text and is_valid(blanks) else text
-    comparison = Comparison(source, text, instruction)
+    asked = AskedChanges.of(instruction, source.text)
+    if May.REINDENT not in asked.may:
+        blanks = keep_blanks(source.text, text, is_prose=source.language in PROSE_LANGUAGES)
+        text = blanks if blanks != text and is_valid(blanks) else text
+    comparison = Comparison(source, text, asked)
     found = comparison.warnings
     restored = comparison.put_back() if found.deviations else text
     if restored in (text, source.text) or not is_valid(restored):
         return KeptEdit(text, found)
-    left = Comparison(source, restored, instruction).warnings
+    left = Comparison(source, restored, asked).warnings
     lines = {each.line for each in left.deviations}
     fixed = tuple(each for each in found.deviations if each.line not in lines)
     return KeptEdit(restored, replace(left, put_back=fixed)) if fixed else KeptEdit(text, found)
@@ -175,9 +168,9 @@ def _of_changes(changes: Iterable[Change]) -> tuple[Deviation, ...]:
     )
 
 
-def find_warnings(source: Source, text: str, instruction: str = "") -> EditWarnings:
+def find_warnings(source: Source, text: str, instruction: str | Operation = "") -> EditWarnings:
     """What a person should check; nothing is put back."""
-    return Comparison(source, text, instruction).warnings
+    return Comparison(source, text, AskedChanges.of(instruction, source.text)).warnings
 
 
 def check_unreviewed(
@@ -193,29 +186,29 @@ def check_unreviewed(
 
 
 class Comparison:
-    """Old and new text as statements, and what an instruction asks for."""
+    """Old and new text as statements, and what an instruction lets change."""
 
-    def __init__(self, source: Source, text: str, instruction: str) -> None:
-        self.source, self.text, self.instruction = source, text, instruction
+    def __init__(self, source: Source, text: str, asked: AskedChanges) -> None:
+        self.source, self.text, self.asked = source, text, asked
         old, new = statements(source.text, source.language), statements(text, source.language)
         self._is_known = bool(old) and len(old) + len(new) <= MAX_COMPARED
         self._old, self._new = (old, new) if self._is_known else ([], [])
-        is_addition = bool(ADDITION.search(instruction))
-        self._removal = RemovalRequest.parse(instruction, self._old)
-        self._is_precise = is_addition or bool(SETTING.match(instruction)) or self._removal.is_precise
-        self._may_move = bool(TRANSFORMATION.search(instruction)) and not self._is_precise
+        is_addition = May.ADD in asked.may
+        self._removal = RemovalRequest.of(asked, self._old)
+        self._is_precise = asked.is_precise or self._removal.is_precise
+        self._may_move = May.TRANSFORM in asked.may and (asked.operation is not None or not self._is_precise)
         self._pairs = StatementPairs.of(self._old, self._new, is_addition=is_addition, may_move=self._may_move)
         self._gone = set(self._pairs.gone)
         changes = ChangedStatements(
-            self._old, self._new, self._pairs, instruction, self._regions,
+            self._old, self._new, self._pairs, asked, self._regions,
             may_move=self._may_move, is_removal_alone=self._removal.is_precise,
         )  # fmt: skip
         self._changed, self._wrong_changed = changes.all, changes.wrong
         self._lost = self._find_lost()
-        is_free = TRANSFORMATION.search(instruction) or REMOVAL.search(instruction)
+        is_free = bool(asked.may & (May.TRANSFORM | May.LOSE))
         changed = (old for old, new in self._pairs.became.items() if new in self._pairs.changed and not is_free)
         self._gutted = [self._old[old] for old in changed if self._old[old].is_function and self._is_gutted(old)]
-        self._postcondition = postcondition_of(instruction, source.text) if old else None
+        self._postcondition = postcondition_of(asked.only) if old and asked.only else None
         self._broken = list(
             broken_lines(self._postcondition, source.text, text, source.language) if self._postcondition else ()
         )
@@ -226,10 +219,10 @@ class Comparison:
         if self._broken:
             return EditWarnings(tuple(Deviation(*each) for each in self._broken))
         if self._is_known:
-            missing = missing_addition(self.source, self.text, self.instruction)
+            missing = missing_addition(self.source, self.text, self.asked.words)
             return EditWarnings(tuple(self._deviations()), missing=missing)
         is_shorter = is_much_shorter(self.source.text, self.text)
-        return EditWarnings(is_much_shorter=is_shorter and not COMMENT_CHANGE.search(self.instruction))
+        return EditWarnings(is_much_shorter=is_shorter and May.LOSE_COMMENTS not in self.asked.may)
 
     def put_back(self) -> str:
         """The new text with the old lines wherever lines hold what nothing asks for, and nothing that is asked for."""
@@ -251,8 +244,7 @@ class Comparison:
     @property
     def _is_targeted(self) -> bool:
         """Whether the words tell what may change: without that, what is missing may be what was asked for."""
-        is_other_form = REMOVAL.search(self.instruction) or OTHER_FORM.search(self.instruction)
-        return self._is_precise or (bool(self._regions) and not is_other_form)
+        return self._is_precise or (bool(self._regions) and not self.asked.may & (May.LOSE | May.REFORM))
 
     def _put_back_statements(self) -> str:
         wrong_old = self._lines_of(self._old, {*self._lost, *self._wrong_changed})
@@ -301,7 +293,7 @@ class Comparison:
         gone = set(self._gone)
         if self._may_move:
             gone = {index for index in gone if not self._pairs.is_absorbed(index)}
-        if GENERATING.search(self.instruction):
+        if May.GENERATE in self.asked.may:
             gone = {index for index in gone if self._old[index].name not in GENERATED_METHODS}
         parts = {index: self._lost_part(index) for index in gone if self._old[index].owner not in gone}
         missing = {index: each for index, each in parts.items() if each.words}
@@ -325,7 +317,7 @@ class Comparison:
 
     @cached_property
     def _regions(self) -> tuple[Region, ...]:
-        return named_regions(self.source, self.instruction)
+        return named_regions(self.source, self.asked.words)
 
     def _lost_part(self, index: int) -> Statement:
         """The statement; of an import the names that are no longer imported though the code that uses them is there."""
@@ -349,7 +341,7 @@ class Comparison:
     @cached_property
     def _lost_comments(self) -> list[Statement]:
         """Comments and docstrings whose code is still there; a reworded one is not lost."""
-        if COMMENT_CHANGE.search(self.instruction):
+        if May.LOSE_COMMENTS in self.asked.may:
             return []
         old, new = (comments(each, self.source.language) for each in (self.source.text, self.text))
         before, after = Counter(each.text for each in old), Counter(each.text for each in new)

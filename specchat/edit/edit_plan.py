@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from specchat.edit.asked_changes import DEFINITION_ADDITION
+from specchat.edit.asked_changes import AskedChanges, May
 from specchat.edit.source_text import Source
 from specchat.errors import ContextError, InputError, UsageError
 from specchat.syntax import Definition, definitions, enclosing_definition
@@ -162,7 +162,11 @@ def smaller_scope(source: Source, instruction: str) -> tuple[Region, ...]:
     if named := named_regions(source, instruction):
         return named
     outer = [each for each in definitions(source.text, source.language) if not each.container]
-    if len(outer) != 1 or outer[0].kind not in CODE_KINDS or DEFINITION_ADDITION.search(instruction):
+    if (
+        len(outer) != 1
+        or outer[0].kind not in CODE_KINDS
+        or May.DEFINE in AskedChanges.of(instruction, source.text).may
+    ):
         return ()
     return (Region(outer[0].first_line, outer[0].last_line, outer[0].qualified_name),)
 

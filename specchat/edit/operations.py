@@ -124,8 +124,20 @@ class AddParameter:
         return f"add a parameter {self.name} = {self.default} to {self.function}"
 
 
+@dataclass(frozen=True)
+class Move:
+    """A definition or constant before or after another one of its module or class ("Parser.feed")."""
+
+    name: str
+    anchor: str
+    is_before: bool = True
+
+    def __str__(self) -> str:
+        return f"move {self.name} {'before' if self.is_before else 'after'} {self.anchor}"
+
+
 def _within(scope: str) -> str:
     return f" in {scope}" if scope else ""
 
 
-Operation = Rename | Remove | RemoveDefinition | SortImports | SetValue | AddParameter
+Operation = Rename | Remove | RemoveDefinition | SortImports | SetValue | AddParameter | Move

@@ -15,6 +15,7 @@ from pathlib import PurePath
 
 from specchat.edit.operations import (
     AddParameter,
+    Move,
     NameKind,
     Operation,
     Removable,
@@ -62,7 +63,7 @@ EVERYDAY_WORDS = frozenset(
     re.findall(
         r"\w+",
         """all name names file one default value variables functions methods classes constants parameters arguments
-        attributes fields properties types imports identifiers""",
+        attributes fields properties types imports identifiers first second third last next previous other""",
     )
 )
 NO_SCOPES = frozenset(
@@ -260,6 +261,14 @@ def _add_parameter(match: re.Match[str], code: str) -> Found:
     return (AddParameter(function, new, _value(match["value"]), match["annotation"] or ""),)
 
 
+def _move(match: re.Match[str], code: str) -> Found:
+    target, anchor = _Target.of(match, code), match["anchor"]
+    is_known = _has_name(code, match["old"]) and _has_name(code, anchor) and _are_names(match, code, "anchor")
+    if target is None or not is_known:
+        return ()
+    return (Move(_join(target.scope, target.name), anchor, match["side"].lower() in ("before", "above")),)
+
+
 Parse = Callable[[re.Match[str], str], Found]
 PATTERNS: Mapping[Parse, tuple[str, ...]] = {
     _set: (
@@ -292,6 +301,7 @@ PATTERNS: Mapping[Parse, tuple[str, ...]] = {
         rf"(?:{REMOVE}|strip) (?P<things>.+?)(?: (?:in|of|from) {_scope('scope')})?",
     ),
     _remove_definition: (rf"{REMOVE} {TARGET}",),
+    _move: (rf"(?:move|put) {TARGET} (?:to )?(?P<side>before|above|after|below) {_scope('anchor')}",),
     _add_parameter: (
         rf"add (?:{ARTICLE} )?{PARAMETER} {_quoted('new')}{ANNOTATION}{WITH_DEFAULT}(?P<value>{VALUE})`? to {TARGET}",
     ),

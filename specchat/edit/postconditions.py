@@ -21,41 +21,12 @@ from math import gcd
 
 from tree_sitter import Node
 
+from specchat.edit.asked_changes import Only
 from specchat.edit.hunks import common_prefix_length, split_lines
 from specchat.edit.operations import Rename
-from specchat.edit.parse_instruction import parse_instruction
 from specchat.syntax.parse import comment_nodes, find_nodes, syntax_tree
 from specchat.syntax.statements import TOKEN
 
-ONLY = (
-    r"\A\W*(?:please\s+)?(?:{verbs})(?:ed|ped|d|s|ing)?\s+(?:(?!and\b|or\b|then\b)[\w'’`\"-]+\s+){{0,6}}?(?:{things})\b"
-    r"(?!.*\b(?:and|then)\b)"
-)
-COMMENTS = re.compile(
-    ONLY.format(
-        verbs="add|insert|write|put|remove|delete|strip|drop|translate|improve|update|correct|fix",
-        things="comments?|doc-?strings?|doc comments?|javadoc|jsdoc|documentation comments?",
-    ),
-    re.IGNORECASE | re.DOTALL,
-)
-TYPE_HINTS = re.compile(
-    ONLY.format(
-        verbs="add|insert|write|complete|remove|delete|strip|drop",
-        things="type (?:hint|annotation)s?|types(?= to| for| in|$)",
-    )
-    + r"|\A\W*annotate\b(?!.*\b(?:and|then)\b).*\btypes?\b",
-    re.IGNORECASE | re.DOTALL,
-)
-FORMAT = re.compile(
-    r"\b(?:re-?format|re-?indent|indent\w*|format (?:the|this|it)|pep ?-?8|black|prettier|gofmt|rustfmt"
-    r"|lint\w*|ruff|flake8|white-?space|trailing|newlines?|(?:blank|empty|long) lines?|tabs?|spaces|align|wrap"
-    r"|line (?:ends?|length))\b",
-    re.IGNORECASE,
-)
-ONLY_FORMAT = re.compile(
-    r"\A\W*(?:please\s+)?(?:re-?format|re-?indent|format)\b(?!.*\b(?:and|then|to|as|for|string|output|date)\b)",
-    re.IGNORECASE | re.DOTALL,
-)
 LAYOUT = frozenset((",", ";", "(", ")", "\\"))
 NO_OPERATION = frozenset(("pass", "..."))
 
@@ -68,18 +39,17 @@ class Postcondition:
     allows: Callable[[Sequence[str], Sequence[str]], bool] = lambda old, new: _joined(old) == _joined(new)
 
 
-def postcondition_of(instruction: str, text: str = "") -> Postcondition | None:
-    """What must stay equal of a text, if an instruction asks for one kind of change and nothing else."""
-    match parse_instruction(instruction, code=text):
-        case (Rename(old=old, new=new),):
+def postcondition_of(only: Only | Rename) -> Postcondition:
+    """What must stay equal of a text where an instruction asks for one kind of change."""
+    match only:
+        case Rename(old=old, new=new):
             return Postcondition(partial(_without_name, old, new))
-        case _:
-            pass
-    if TYPE_HINTS.match(instruction):
-        return Postcondition(_code_without_types, _adds_imports)
-    if COMMENTS.match(instruction):
-        return Postcondition(_code)
-    return Postcondition(_code, _is_reformatted) if ONLY_FORMAT.match(instruction) else None
+        case Only.TYPES:
+            return Postcondition(_code_without_types, _adds_imports)
+        case Only.COMMENTS:
+            return Postcondition(_code)
+        case Only.FORMAT:
+            return Postcondition(_code, _is_reformatted)
 
 
 def broken_lines(condition: Postcondition, old: str, new: str, language: str) -> Iterator[tuple[int, str, str]]:
@@ -197,13 +167,11 @@ def _is_reformatted(old: Sequence[str], new: Sequence[str]) -> bool:
     return before == after
 
 
-def keep_blanks(old: str, new: str, instruction: str, *, is_prose: bool = False) -> str:
+def keep_blanks(old: str, new: str, *, is_prose: bool = False) -> str:
     """The new text with the tabs, trailing blanks and blank lines of the old one at the lines that stay.
 
     In prose a blank line between two others is a change.
     """
-    if FORMAT.search(instruction):
-        return new
     lines, new_lines = split_lines(old), split_lines(new)
     units, result, done = (_indent_unit(lines), _indent_unit(new_lines)), list[str](), 0
     pairs = list(_same_lines(lines, new_lines))

@@ -176,7 +176,7 @@ class _Merge:
             raise self._unclear(0, "the file would no longer parse")
         if lost := lost_definitions(self._source, text):
             raise self._unclear(0, f"`{lost[0].name}` would be lost, and the sketch shows no gap in its place")
-        text = self._source.with_original_ending(keep_blanks(f"{self._source.text}\n", f"{text}\n", ""))
+        text = self._source.with_original_ending(keep_blanks(f"{self._source.text}\n", f"{text}\n"))
         if self._idle and text != self._source.text:
             raise self._unclear(
                 self._idle[0], "the file has it already, and nothing changes there as it does elsewhere"

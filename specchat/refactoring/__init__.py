@@ -12,6 +12,7 @@ identifier_rename.py                 renaming in other languages
 language_rules.py, .toml             what is known about each language and about comments for tools, as data
 python_imports.py                    imports, sorted or removed by Ruff
 removals.py                          calls, such as prints and logging, comments, docstrings, definitions
+moves.py                             definitions and constants of Python in another place
 values.py                            constants, defaults, new parameters
 """
 

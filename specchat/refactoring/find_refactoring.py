@@ -15,6 +15,7 @@ from pathlib import Path
 from specchat.edit.contract import find_warnings
 from specchat.edit.operations import (
     AddParameter,
+    Move,
     Operation,
     Removable,
     Remove,
@@ -28,6 +29,7 @@ from specchat.edit.source_text import Source
 from specchat.edit.syntax_check import check_syntax
 from specchat.errors import BrokenEditError
 from specchat.refactoring.identifier_rename import rename_identifier
+from specchat.refactoring.moves import move_statement
 from specchat.refactoring.python_imports import remove_unused_imports, sort_imports
 from specchat.refactoring.python_rename import rename_in_part, rename_in_python
 from specchat.refactoring.removals import remove_definition, remove_things
@@ -123,7 +125,7 @@ def _checked(refactoring: Refactoring) -> Refactoring:
     """RefusedError for a text that no longer parses, or that breaks the contract which a model has to keep, too."""
     source, texts = refactoring.source, refactoring.texts
     for operation, (before, after) in zip(refactoring.operations, pairwise(texts), strict=True):
-        if (found := find_warnings(replace(source, text=before), after, str(operation))).worst_problem:
+        if (found := find_warnings(replace(source, text=before), after, operation)).worst_problem:
             raise RefusedError(found.summary)
     try:
         if refactoring.text != source.text:
@@ -138,8 +140,8 @@ def _make_step(source: Source, text: str, operation: Operation, area: Area) -> S
     match operation:
         case Rename():
             return _make_renaming(source, text, operation, area)
-        case Remove(what=Removable.UNUSED_IMPORTS) | SortImports() if language != PYTHON:
-            raise UnknownLanguageError("only imports of Python are known")
+        case Remove(what=Removable.UNUSED_IMPORTS) | SortImports() | Move() if language != PYTHON:
+            raise UnknownLanguageError("only imports and moves of Python are known")
         case Remove(what=Removable.UNUSED_IMPORTS):
             return remove_unused_imports(text, source.name, operation, area)
         case Remove():
@@ -152,6 +154,8 @@ def _make_step(source: Source, text: str, operation: Operation, area: Area) -> S
             return set_value(text, language, operation, area)
         case AddParameter():
             return add_parameter(text, language, operation, area, Path(source.name).absolute())
+        case Move():
+            return move_statement(text, operation)
 
 
 def _make_renaming(source: Source, text: str, rename: Rename, area: Area) -> Step:

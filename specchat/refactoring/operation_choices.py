@@ -18,6 +18,7 @@ from pathlib import PurePath
 from specchat.edit.edit_plan import CODE_IDENTIFIER
 from specchat.edit.operations import (
     AddParameter,
+    Move,
     NameKind,
     Operation,
     Removable,
@@ -116,6 +117,8 @@ def _candidates(words: _Words) -> Iterator[Operation]:
     if is_python:
         yield SortImports()
         yield from (Remove(Removable.UNUSED_IMPORTS, name) for name in words.imported)
+        named = [each for each in words.own if each in words.defined]
+        yield from (Move(*pair, is_before=side) for pair in permutations(named, 2) for side in (True, False))
         yield from _of_definitions(words)
 
 

@@ -422,7 +422,7 @@ def remove_definition(text: str, language: str, remove: RemoveDefinition, path: 
     check_mentions_of_word(path, definition.name)
     outermost = node_of(root, definition)
     _check_bases(outermost, definition.name)
-    splices = remove_statements(text.encode(), [*_comments_above(outermost), outermost], PYTHON)
+    splices = remove_statements(text.encode(), [*comments_above(outermost), outermost], PYTHON)
     return Step(f"remove {definition.kind} `{definition.qualified_name}`", tuple(splices))
 
 
@@ -449,7 +449,7 @@ def _check_bases(node: Node, name: str) -> None:
         raise RefusedError(f"a base of `{node_text(owner) if owner else ''}` may use `{name}`")
 
 
-def _comments_above(node: Node) -> list[Node]:
+def comments_above(node: Node) -> list[Node]:
     """The comments in the lines right above, which are about it."""
     found = list[Node]()
     row, above = node.start_point.row, node.prev_sibling

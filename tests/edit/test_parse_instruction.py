@@ -6,6 +6,7 @@ import pytest
 
 from specchat.edit.operations import (
     AddParameter,
+    Move,
     NameKind,
     Removable,
     Remove,
@@ -105,6 +106,16 @@ IN_A_TEXT = (  # words that are names, or mean one, because the text has them
     ("remove all calls to f in main", Remove(Removable.CALLS, "main", called="f")),
     ("remove the call of f", Remove(Removable.CALLS, is_single=True, called="f")),
     ("remove the debug calls", None),
+    ("move f before MAX_SIZE", Move("f", "MAX_SIZE")),
+    ("please move the function `f` below the constant MAX_SIZE", Move("f", "MAX_SIZE", is_before=False)),
+    ("put f above MAX_SIZE.", Move("f", "MAX_SIZE")),
+    ("move f to the top", None),
+    ("move f before the loop", None),
+    ("move it before f", None),
+    ("move f after the imports", None),
+    ("move f before MAX_SIZE and rename it", None),
+    ("remove the first function", None),
+    ("remove the last method", None),
 )
 
 
