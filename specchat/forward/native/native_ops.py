@@ -8,6 +8,7 @@ without a C++ compiler torch computes everything. Knows the library and its func
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import platform
 import stat
@@ -31,6 +32,7 @@ from specchat.forward.native.native_build import (
 from specchat.paths import belongs_to_user, cache_folder, user_id
 
 ENVIRONMENT_VARIABLE, DISABLED = "SPECCHAT_KERNELS", "none"
+LIBRARY_BYTES = 2**20  # it is half as large
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 _POINTER, _INT64, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
@@ -126,7 +128,9 @@ def _load_compiled(sets: Sequence[InstructionSet]) -> NativeKernels:
     except subprocess.CalledProcessError as error:
         message = last_output_line(error.stderr, NO_MESSAGE)
         return NativeKernels(None, f"{compiler} cannot compile them ({message}); {INSTALL_COMPILER}")
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired as error:
+        return NativeKernels(None, f"{compiler} had not compiled them after {error.timeout:.0f} seconds")
+    except OSError as error:
         return NativeKernels(None, f"{folder}: {last_output_line(str(error), NO_MESSAGE)}")
 
 
@@ -174,13 +178,35 @@ def _compile_best_library(compiler: str, sets: Sequence[InstructionSet], folder:
 
 
 def _compile_into_cache(compiler: str, instruction_set: InstructionSet, folder: Path) -> Path:
-    """The path of the library, compiled unless it is cached. A folder that other users can write to is refused."""
+    """The path of the library: a whole one in the cache, or a new one.
+
+    Its name has the hash of its bytes, because the loader of the system ends the process over one that is cut, and one
+    with other bytes computes other numbers. Where other users can write, nothing is read.
+    """
     key = source_hash(compiler, *instruction_set.flags, platform.machine(), platform.system())
-    library = folder / f"{key}.so"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    is_writable_by_others = user_id() is not None and folder.stat().st_mode & WRITABLE_BY_OTHERS
-    if not belongs_to_user(folder.stat()) or is_writable_by_others:
+    if _is_writable_by_others(folder):
         raise PermissionError("other users can write to this folder")
-    if not library.exists():
-        compile_library(compiler, instruction_set.flags, library)
-    return library
+    for library in folder.glob(f"{key}-*.so"):
+        if not _is_writable_by_others(library) and library.name == _checked_name(key, library):
+            return library
+        library.unlink()
+    new = folder / f"{key}.{os.getpid()}"
+    try:
+        new.write_bytes(bytes(LIBRARY_BYTES))  # a full disk is noticed before the compiler has worked for seconds
+        compile_library(compiler, instruction_set.flags, new)
+        new.chmod(0o700)  # whatever the umask is
+        return new.replace(folder / _checked_name(key, new))
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def _checked_name(key: str, library: Path) -> str:
+    return f"{key}-{hashlib.sha256(library.read_bytes()).hexdigest()[:24]}.so"
+
+
+def _is_writable_by_others(path: Path) -> bool:
+    """Whether another user owns it, or the link at its place, or may change it."""
+    status = path.stat()
+    mode = 0 if user_id() is None else status.st_mode
+    return not (belongs_to_user(status) and belongs_to_user(path.lstat())) or bool(mode & WRITABLE_BY_OTHERS)
