@@ -1,8 +1,9 @@
 """The long form of tests/faults, as a table: `python -m tools.fault_runs [--seed N] [RUN=COUNT ...]`.
 
-Runs: cancels, turns, kills, lines for host, acp, lsp and http, and load, whose count is its seconds. Each prints
-its row when it has ended, and the exit code is 1 when a fault was found. The same seed makes the same input; moments of
-kills depend on the machine. acp and lsp need the plugin specchat-editors, http the plugin specchat-serve.
+Runs: cancels, memory, weights, turns, kills (of hosts with the fake engine), model_kills, lines for host, acp, lsp and
+http, and load, whose count is its seconds. Models are those of the default profile: the starter where it is on this
+disk. Each run prints its row when it has ended, and the exit code is 1 when a fault was found. The same seed makes the
+same input; moments of kills depend on the machine. acp and lsp need the plugin specchat-editors, http specchat-serve.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import json
 import random
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -26,15 +29,15 @@ from specchat.host.client import Conversation
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile, load_profile
 from specchat.profile.profile_files import DEFAULT_PROFILE
-from tests.faults import cancels, generated
+from tests.faults import cancels, generated, memory, weights
 from tests.faults.load import CLIENTS, LONGEST_SILENCE_SECONDS, run_load
 from tests.host.conftest import world
 from tests.host.test_kills import LONG_ANSWER, kill_after
 from tests.host.test_wire import generated_line
 
 COUNTS = {
-    "cancels": 500, "turns": 2000, "kills": 200, "model_kills": 20, "host": 10_000, "acp": 10_000, "lsp": 10_000,
-    "http": 1000, "load": 600,
+    "cancels": 500, "memory": 120, "weights": 600, "turns": 2000, "kills": 200, "model_kills": 20,
+    "host": 10_000, "acp": 10_000, "lsp": 10_000, "http": 1000, "load": 600,
 }  # fmt: skip
 SETTLED_TURNS = 100
 MAX_GROWTH = 0.02
@@ -73,6 +76,25 @@ def run_cancels(count: int, seed: int) -> Row:
     )
     fault = f"answers cancelled at a random event, all drafters of {profile.models.target}"
     return Row(fault, count, result, found.is_clean())
+
+
+def run_memory(count: int, seed: int) -> Row:
+    profile = default_profile()
+    found = memory.fail_at_random(load_engine(profile), count, seed)
+    result = f"{found.failures} without a sentence, {found.different_texts} next answers differ from a fresh session's"
+    return Row(f"a pass of {profile.models.target} without memory, all drafters", count, result, found.is_clean())
+
+
+def run_weights(count: int, seed: int) -> Row:
+    faults, refused = list[str](), 0
+    for kind in weights.KINDS:
+        with tempfile.TemporaryDirectory() as folder:
+            found = weights.load_hostile(kind, Path(folder), count // len(weights.KINDS), seed)
+        faults, refused = faults + found.faults, refused + found.refused
+    for fault in faults:
+        print(fault, file=sys.stderr)
+    result = f"{refused} refused in a line, {len(faults)} faults; the others load and compute a pass"
+    return Row(f"hostile safetensors: {', '.join(weights.KINDS)}", count, result, not faults)
 
 
 def run_turns(count: int, _seed: int) -> Row:
@@ -182,7 +204,8 @@ def run_load_of_clients(seconds: int, seed: int) -> Row:
 
 
 RUNS: dict[str, Callable[[int, int], Row]] = {
-    "cancels": run_cancels, "turns": run_turns, "kills": run_kills, "model_kills": run_model_kills, "host": run_host_lines,
+    "cancels": run_cancels, "memory": run_memory, "weights": run_weights, "turns": run_turns, "kills": run_kills,
+    "model_kills": run_model_kills, "host": run_host_lines,
     **{protocol: run_process_lines(protocol) for protocol in ("acp", "lsp")}, "http": run_http,
     "load": run_load_of_clients,
 }  # fmt: skip
