@@ -42,6 +42,7 @@ COUNTS = {
 SETTLED_TURNS = 100
 MAX_GROWTH = 0.02
 HOST_LINES_AT_ONCE = 100
+STORY, STORY_TOKENS = "Write a long story about a river.", 90  # too few to repeat itself, and for repeats to be removed
 
 
 @dataclass(frozen=True)
@@ -113,23 +114,23 @@ def run_kills(count: int, seed: int) -> Row:
 
 def run_model_kills(count: int, seed: int) -> Row:
     """With the default profile, in an engine process of its own, which each kill of a host starts anew."""
-    lost = _lost_by_kills(count, seed, 60, "Write a long story about a river.", spawn.HOST_COMMAND)
+    lost = _lost_by_kills(count, seed, 40, STORY, STORY_TOKENS, spawn.HOST_COMMAND)
     fault = f"SIGKILL of host, client or both during an answer of {default_profile().models.target}"
     return Row(fault, count, _lost(lost), not lost)
 
 
 def _lost_by_kills(
-    count: int, seed: int, most_words: int, question: str, host_command: tuple[str, ...] | None = None
+    count: int, seed: int, most_words: int, question: str, max_tokens: int = 0, host: tuple[str, ...] | None = None
 ) -> int:
     """How many kills lost more text than the last 1.2 seconds of what was shown, or a host that answers."""
     lost = 0
     for number in range(count):
         generator = random.Random(seed * 1000 + number)
-        with runtime_folder(host_command):
+        with runtime_folder(host):
             try:
                 victims = generator.choice(["host", "client", "both"])
                 words = generator.choice([0, generator.randrange(1, most_words)])
-                kept, stored = kill_after(words, victims, generator.random(), question)
+                kept, stored = kill_after(words, victims, generator.random(), question, max_tokens)
                 assert stored.startswith(kept), f"{kept!r} was shown and {stored!r} stored"
             except AssertionError as error:
                 print(f"kill {number}: {error}", file=sys.stderr)

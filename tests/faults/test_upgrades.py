@@ -1,4 +1,4 @@
-"""What version 0.1.0 stored is opened by the next one. `history_0.1.0.db.gz` is a file that it wrote."""
+"""What version 0.1.0 stores is opened by the next one. `history_0.1.0.db.gz` is such a file, and stays as it is."""
 
 from __future__ import annotations
 

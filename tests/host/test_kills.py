@@ -32,7 +32,7 @@ CLIENT = f"""if True:
     from specchat.host import spawn
     from specchat.host.client import Conversation
     spawn.HOST_COMMAND = eval(sys.argv[1])
-    for event in Conversation().ask(Request(sys.argv[2], seed=1)):
+    for event in Conversation().ask(Request(sys.argv[2], max_tokens=int(sys.argv[3]) or None, seed=1)):
         if isinstance(event, TextDelta):
             print(time.monotonic(), repr(event.text), sep=" ", flush=True)
 """
@@ -47,12 +47,14 @@ def shown(output: str, before: float) -> str:
     return "".join(literal_eval(text) for at, _, text in lines if float(at) <= before)
 
 
-def kill_after(words: int, victims: str, more_seconds: float = 0.0, question: str = LONG_ANSWER) -> tuple[str, str]:
+def kill_after(
+    words: int, victims: str, more_seconds: float = 0.0, question: str = LONG_ANSWER, max_tokens: int = 0
+) -> tuple[str, str]:
     """Run a client and kill the victims when it has shown this many words: the text that must be kept, and the stored.
 
     Two seconds of text are shown before a host is killed, of which it may lose one.
     """
-    command = [sys.executable, "-c", CLIENT, repr(spawn.HOST_COMMAND), question]
+    command = [sys.executable, "-c", CLIENT, repr(spawn.HOST_COMMAND), question, str(max_tokens)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
         assert client.stdout
         lines = list[str]()
