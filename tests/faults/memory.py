@@ -12,7 +12,7 @@ import torch
 
 from specchat.chat.events import Event, Failed, Finished
 from specchat.chat.request import Request
-from specchat.host.queued_work import next_step
+from specchat.host import queued_work
 from specchat.loading.load_engine import Engine
 from tests.faults.cancels import PROMPTS, Leftovers, answer, drafters_of
 
@@ -44,7 +44,7 @@ def fail_at_random(engine: Engine, count: int, seed: int) -> Leftovers:
 
 def last_event(events: Any) -> Event:
     """As the host runs an answer."""
-    while not (step := next_step(events)).is_last:
+    while not (step := queued_work.next_step(events)).is_last:
         pass
     return step.event
 
@@ -54,6 +54,7 @@ def failing_pass(engine: Engine, moment: int, error: Callable[[], Exception]) ->
     """The target's pass with this number, counted from 1, has no memory."""
     kind, passes = type(engine.models.target), 0
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(queued_work.log, "exception", lambda _message: None)
         for name in PASSES:
             if usual := getattr(kind, name, None):
 
