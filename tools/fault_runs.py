@@ -1,8 +1,9 @@
 """The long form of tests/faults, as a table: `python -m tools.fault_runs [--seed N] [RUN=COUNT ...]`.
 
-Runs: cancels, turns, kills, lines for host, acp, lsp and http, and load, whose count is its seconds. Each prints
-its row when it has ended, and the exit code is 1 when a fault was found. The same seed makes the same input; moments of
-kills depend on the machine. acp and lsp need the plugin specchat-editors, http the plugin specchat-serve.
+Runs: cancels, memory, weights, turns, kills (of hosts with the fake engine), model_kills, lines for host, acp, lsp and
+http, and load, whose count is its seconds. Models are those of the default profile: the starter where it is on this
+disk. Each run prints its row when it has ended, and the exit code is 1 when a fault was found. The same seed makes the
+same input; moments of kills depend on the machine. acp and lsp need the plugin specchat-editors, http specchat-serve.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import json
 import random
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -24,20 +27,22 @@ from specchat.chat.request import Request
 from specchat.host import spawn
 from specchat.host.client import Conversation
 from specchat.loading.load_engine import load_engine
-from specchat.profile import Profile
-from tests.faults import cancels, generated
+from specchat.profile import Profile, load_profile
+from specchat.profile.profile_files import DEFAULT_PROFILE
+from tests.faults import cancels, generated, memory, weights
 from tests.faults.load import CLIENTS, LONGEST_SILENCE_SECONDS, run_load
 from tests.host.conftest import world
-from tests.host.test_kills import kill_after
+from tests.host.test_kills import LONG_ANSWER, kill_after
 from tests.host.test_wire import generated_line
 
 COUNTS = {
-    "cancels": 500, "turns": 2000, "kills": 200, "host": 10_000, "acp": 10_000, "lsp": 10_000,
-    "http": 1000, "load": 600,
+    "cancels": 500, "memory": 120, "weights": 600, "turns": 2000, "kills": 200, "model_kills": 20,
+    "host": 10_000, "acp": 10_000, "lsp": 10_000, "http": 1000, "load": 600,
 }  # fmt: skip
 SETTLED_TURNS = 100
 MAX_GROWTH = 0.02
 HOST_LINES_AT_ONCE = 100
+STORY, STORY_TOKENS = "Write a long story about a river.", 90  # too few to repeat itself, and for repeats to be removed
 
 
 @dataclass(frozen=True)
@@ -49,43 +54,92 @@ class Row:
 
 
 @contextmanager
-def runtime_folder() -> Generator[None]:
-    """A runtime folder with its own host, whose engine is fake."""
+def runtime_folder(host_command: tuple[str, ...] | None = None) -> Generator[None]:
+    """A runtime folder with its own host, whose engine is fake unless a command of another one is given."""
     with pytest.MonkeyPatch.context() as patch:
         for _folder in world(patch):
+            if host_command:
+                patch.setattr(spawn, "HOST_COMMAND", host_command)
             yield
 
 
+def default_profile() -> Profile:
+    """That of a user who has set nothing: with the starter model where it is on this disk, else the embedded model."""
+    return load_profile(DEFAULT_PROFILE)
+
+
 def run_cancels(count: int, seed: int) -> Row:
-    found = cancels.cancel_at_random(load_engine(Profile()), count, seed)
+    profile = default_profile()
+    found = cancels.cancel_at_random(load_engine(profile), count, seed)
     result = (
         f"{found.different_texts} next answers differ from a fresh session's, {found.failures} failures, "
         f"{found.threads} threads and {found.descriptors} descriptors left"
     )
-    return Row(
-        "answers cancelled at a random event, all drafters of the embedded model", count, result, found.is_clean()
-    )
+    fault = f"answers cancelled at a random event, all drafters of {profile.models.target}"
+    return Row(fault, count, result, found.is_clean())
+
+
+def run_memory(count: int, seed: int) -> Row:
+    profile = default_profile()
+    found = memory.fail_at_random(load_engine(profile), count, seed)
+    result = f"{found.failures} without a sentence, {found.different_texts} next answers differ from a fresh session's"
+    return Row(f"a pass of {profile.models.target} without memory, all drafters", count, result, found.is_clean())
+
+
+def run_weights(count: int, seed: int) -> Row:
+    faults, refused = list[str](), 0
+    for kind in weights.KINDS:
+        with tempfile.TemporaryDirectory() as folder:
+            found = weights.load_hostile(kind, Path(folder), count // len(weights.KINDS), seed)
+        faults, refused = faults + found.faults, refused + found.refused
+    for fault in faults:
+        print(fault, file=sys.stderr)
+    result = f"{refused} refused in a line, {len(faults)} faults; the others load and compute a pass"
+    return Row(f"hostile safetensors: {', '.join(weights.KINDS)}", count, result, not faults)
 
 
 def run_turns(count: int, _seed: int) -> Row:
-    growth = cancels.growth_over_turns(load_engine(Profile()), count, SETTLED_TURNS)
+    profile = default_profile()
+    growth = cancels.growth_over_turns(load_engine(profile), count, SETTLED_TURNS)
     result = f"resident memory {growth:+.1%} after the first {SETTLED_TURNS}"
-    return Row("turns of one conversation, each taken back", count, result, growth < MAX_GROWTH)
+    return Row(
+        f"turns of one conversation with {profile.models.target}, each taken back", count, result, growth < MAX_GROWTH
+    )
 
 
 def run_kills(count: int, seed: int) -> Row:
+    lost = _lost_by_kills(count, seed, 450, LONG_ANSWER)
+    return Row("SIGKILL of host, client or both during an answer of the fake engine", count, _lost(lost), not lost)
+
+
+def run_model_kills(count: int, seed: int) -> Row:
+    """With the default profile, in an engine process of its own, which each kill of a host starts anew."""
+    lost = _lost_by_kills(count, seed, 40, STORY, STORY_TOKENS, spawn.HOST_COMMAND)
+    fault = f"SIGKILL of host, client or both during an answer of {default_profile().models.target}"
+    return Row(fault, count, _lost(lost), not lost)
+
+
+def _lost_by_kills(
+    count: int, seed: int, most_words: int, question: str, max_tokens: int = 0, host: tuple[str, ...] | None = None
+) -> int:
+    """How many kills lost more text than the last 1.2 seconds of what was shown, or a host that answers."""
     lost = 0
     for number in range(count):
         generator = random.Random(seed * 1000 + number)
-        with runtime_folder():
+        with runtime_folder(host):
             try:
                 victims = generator.choice(["host", "client", "both"])
-                kill_after(generator.choice([0, generator.randrange(1, 450)]), victims, generator.random())
+                words = generator.choice([0, generator.randrange(1, most_words)])
+                kept, stored = kill_after(words, victims, generator.random(), question, max_tokens)
+                assert stored.startswith(kept), f"{kept!r} was shown and {stored!r} stored"
             except AssertionError as error:
                 print(f"kill {number}: {error}", file=sys.stderr)
                 lost += 1
-    result = f"{lost} times lost text, a damaged history, or a host that did not answer again"
-    return Row("SIGKILL of host, client or both during an answer", count, result, not lost)
+    return lost
+
+
+def _lost(lost: int) -> str:
+    return f"{lost} times lost text, a damaged history, or a host that did not answer again"
 
 
 def run_host_lines(count: int, seed: int) -> Row:
@@ -134,11 +188,9 @@ def run_http(count: int, seed: int) -> Row:
 
 
 def run_load_of_clients(seconds: int, seed: int) -> Row:
-    """With the embedded models, in an engine process of its own."""
-    command = spawn.HOST_COMMAND
-    with runtime_folder(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spawn, "HOST_COMMAND", command)
-        result = run_load(seconds, seed, {"models.target": "embedded"})
+    """With the default profile, in an engine process of its own."""
+    with runtime_folder(spawn.HOST_COMMAND):
+        result = run_load(seconds, seed, {})
         for failure in result.failures:
             print(failure, file=sys.stderr)
     counts = ", ".join(f"{result.count(kind)} {kind}s of {clients} clients" for kind, clients in CLIENTS.items())
@@ -153,7 +205,8 @@ def run_load_of_clients(seconds: int, seed: int) -> Row:
 
 
 RUNS: dict[str, Callable[[int, int], Row]] = {
-    "cancels": run_cancels, "turns": run_turns, "kills": run_kills, "host": run_host_lines,
+    "cancels": run_cancels, "memory": run_memory, "weights": run_weights, "turns": run_turns, "kills": run_kills,
+    "model_kills": run_model_kills, "host": run_host_lines,
     **{protocol: run_process_lines(protocol) for protocol in ("acp", "lsp")}, "http": run_http,
     "load": run_load_of_clients,
 }  # fmt: skip

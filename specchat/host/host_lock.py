@@ -12,6 +12,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -40,9 +41,10 @@ def host_lock() -> IO[bytes]:
 
 
 def write_holder(lock: IO[bytes]) -> None:
-    """Name this process as the holder of the lock, which it holds."""
+    """Name this process as the holder of the lock, which it holds; on a full disk it stays without a name."""
     lock.truncate(0)
-    lock.write(f"{os.getpid()} {_start_time(os.getpid())}\n".encode())
+    with suppress(OSError):
+        lock.write(f"{os.getpid()} {_start_time(os.getpid())}\n".encode())
 
 
 def running_host() -> int | None:

@@ -10,7 +10,7 @@ from specchat.chat.events import Event, Failed, Finished
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import Request
 from specchat.chat.transcript import Turn
-from specchat.errors import SpecchatError, first_line
+from specchat.errors import ModelError, SpecchatError, first_line
 from specchat.host.engine_interface import Answer, Completer
 from specchat.host.loaded_engines import LoadedEngine
 from specchat.host.session_turns import SessionTurns
@@ -124,5 +124,15 @@ def next_step(events: Events) -> StepResult:
         return StepResult(Failed("the engine ended an answer without a final event"))
     except Exception as error:  # the edge
         log.exception("a turn failed")
+        if _is_out_of_memory(error):
+            message = f"no memory for a pass ({first_line(error) or type(error).__name__}); close other programs, "
+            message += "shorten the conversation, or choose a smaller model"
+            return StepResult(Failed(message, ModelError.exit_code), has_crashed=True)
         reason = f"{type(error).__name__}: {first_line(error)}"
         return StepResult(Failed(f"the engine failed: {reason}; see the log of the host"), has_crashed=True)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether an allocation failed. Torch, which this file does not import, says so in a class or in words."""
+    is_allocation = type(error).__name__ == "OutOfMemoryError" or "allocate memory" in str(error)
+    return isinstance(error, MemoryError) or is_allocation

@@ -217,24 +217,24 @@ def find_or_start_host(command: Sequence[str] | None = None) -> socket.socket:
 def file_lock(path: Path, timeout_seconds: float = LOCK_TIMEOUT_SECONDS) -> Generator[None]:
     """Hold the lock of this file; HostError when another process does not release it in this time."""
     deadline = time.monotonic() + timeout_seconds
-    with path.open("a+", encoding="ascii") as file:
+    with path.open("a+b", buffering=0) as file:  # a buffer that a full disk refuses would be written again by `close`
         while not _try_lock_as_holder(file):
             if time.monotonic() > deadline:
                 file.seek(0)
-                holder = f"process {pid}" if (pid := file.read(20).strip()) else "another process"
+                process_id = file.read(20).decode(errors="replace").strip()
+                holder = f"process {process_id}" if process_id else "another process"
                 raise HostError(f"{path}: {holder} has held this lock for {timeout_seconds:.0f} s; end it or wait")
             time.sleep(LOCK_POLL_SECONDS)
         yield
 
 
-def _try_lock_as_holder(file: IO[str]) -> bool:
+def _try_lock_as_holder(file: IO[bytes]) -> bool:
     """Lock the file and write the id of this process into it; False when another process holds the lock."""
     if not try_lock(file):
         return False
     with contextlib.suppress(OSError):  # the lock holds on a full disk, too; only its holder is not named
         file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
+        file.write(b"%d\n" % os.getpid())
     return True
 
 

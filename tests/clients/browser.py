@@ -18,6 +18,7 @@ from aiohttp import ClientSession, ClientWebSocketResponse
 PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser")
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0", "--window-size=1100,700")
 PATIENCE_SECONDS = 90.0
+A_MOMENT = "new Promise(resolve => setTimeout(resolve, 100))"
 FRAME = "Network.webSocketFrameReceived"
 
 
@@ -47,6 +48,12 @@ class Page:
             while text not in self.drawn:
                 self._hear(await self._socket.receive_json())
 
+    async def shows(self, text: str, expression: str = "document.body && document.body.innerText") -> None:
+        """Wait until a part of the page has a text."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while text not in (await self.value(expression) or ""):
+                await self.call("Runtime.evaluate", expression=A_MOMENT, awaitPromise=True)
+
     async def types(self, text: str) -> None:
         """Key by key, into the terminal; a newline is Enter."""
         await self.value("document.querySelector('.xterm-helper-textarea').focus()")
@@ -74,9 +81,9 @@ class Page:
 
 
 @asynccontextmanager
-async def browsing(program: str, folder: Path) -> AsyncIterator[Page]:
+async def browsing(program: str, folder: Path, *flags: str) -> AsyncIterator[Page]:
     """A browser with a profile of its own; it and all its processes end with this."""
-    command = [program, *FLAGS, f"--user-data-dir={folder}", "about:blank"]
+    command = [program, *FLAGS, *flags, f"--user-data-dir={folder}", "about:blank"]
     running = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL, start_new_session=True)
     try:
         async with asyncio.timeout(PATIENCE_SECONDS), ClientSession() as client:

@@ -16,7 +16,8 @@ from specchat.host import spawn
 from specchat.host.client import Conversation
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
-from tests.faults import cancels
+from tests.each_row import each_row
+from tests.faults import cancels, memory, weights
 from tests.faults.load import run_load
 
 SEED = 20
@@ -32,6 +33,19 @@ def test_cancelled_answers_leave_nothing_and_the_next_one_is_that_of_a_fresh_ses
     found = cancels.cancel_at_random(engine, len(cancels.drafters_of(engine)), SEED)
 
     assert found.is_clean(), found
+
+
+def test_a_pass_without_memory_ends_its_answer_in_a_sentence_and_the_next_one_is_that_of_a_fresh_session(engine):
+    found = memory.fail_at_random(engine, len(memory.FAILURES), SEED)
+
+    assert found.is_clean(), found
+
+
+@each_row("kind", weights.KINDS)
+def test_hostile_weights_are_refused_in_a_line_or_computed(tmp_path, kind):
+    found = weights.load_hostile(kind, tmp_path, 4, SEED)
+
+    assert not found.faults, found.faults
 
 
 def test_200_clients_at_once_are_all_answered(runtime):

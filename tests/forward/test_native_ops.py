@@ -1,5 +1,6 @@
 """The native kernels come with the wheel, or are compiled once, with any C++ compiler; they are optional."""
 
+import re
 import stat
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from specchat.forward.fused_ops import AttentionDimensions, NativeOps, TorchOps,
 from specchat.forward.native import native_build, native_ops
 from specchat.forward.native.native_build import INSTRUCTION_SETS, PLAIN, InstructionSet, instruction_sets
 from specchat.forward.native.native_ops import native_kernels
+from tests.each_row import each_row
+from tests.faults.full_disk import full_disk, without_limits
 from tests.tiny import answer, target
 
 SIZES = AttentionDimensions(heads=4, kv_heads=2, head_size=12, epsilon=1e-6)
@@ -22,6 +25,7 @@ def cache(kernels_anew, tmp_path, monkeypatch):
     """An empty cache folder, an installation that cannot be written, and a process without loaded kernels."""
     monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(native_build, "FOLDER", tmp_path / "package")
+    monkeypatch.setattr(native_build, "COMPILED_BESIDE", tmp_path / "package" / "__pycache__")
     monkeypatch.setattr(native_build.os, "access", lambda path, _mode: path != native_build.FOLDER)
     monkeypatch.delenv(native_ops.ENVIRONMENT_VARIABLE, raising=False)
     return tmp_path / "cache" / "kernels"
@@ -74,7 +78,7 @@ def test_kernels_are_compiled_once_and_cached(compiler, cache, native_library):
 
 
 def test_a_clone_and_its_homes_share_one_library_beside_the_sources(compiler, cache, monkeypatch, native_library):
-    calls, beside = compiler(copying(native_library)), native_build.FOLDER / "__pycache__"
+    calls, beside = compiler(copying(native_library)), native_build.COMPILED_BESIDE
     monkeypatch.setattr(native_build.os, "access", lambda _path, _mode: True)
     assert native_ops.must_be_compiled()
     assert load_again().library is not None
@@ -177,6 +181,72 @@ def test_a_folder_that_other_users_can_write_to_is_not_used(cache, compiler):
 
     assert "other users can write to this folder" in load_again().missing_reason
     assert 0 == calls()
+
+
+@without_limits
+def test_what_cannot_be_stored_is_not_compiled(compiler, cache, native_library):
+    calls = compiler(copying(native_library))
+    with full_disk(4096):
+        reason = load_again().missing_reason
+
+    assert re.fullmatch(rf"{cache}: .*File too large", reason)
+    assert 0 == calls()
+    assert [] == list(cache.iterdir())
+
+
+PLANTED = {
+    "cut": lambda library: library[: len(library) // 2],
+    "cut near its end": lambda library: library[:-4096],
+    "empty": lambda _library: b"",
+    "with zeros inside": lambda library: (
+        library[: len(library) // 3] + bytes(4096) + library[len(library) // 3 + 4096 :]
+    ),
+    "no library": lambda _library: b"#!/bin/sh",
+}
+
+
+@each_row("name", PLANTED)
+def test_a_library_in_the_cache_with_other_bytes_is_compiled_anew(compiler, cache, native_library, name):
+    calls = compiler(copying(native_library))
+    load_again()
+    [library], compiled = cache.iterdir(), calls()
+    whole = library.read_bytes()
+    library.unlink()  # this process may have mapped it
+    library.write_bytes(PLANTED[name](whole))
+
+    assert load_again().library is not None
+    assert compiled + 1 == calls()
+    assert [whole] == [file.read_bytes() for file in cache.iterdir()]
+
+
+def test_a_library_that_other_users_can_write_is_compiled_anew(compiler, cache, native_library):
+    calls = compiler(copying(native_library))
+    load_again()
+    [library] = cache.iterdir()
+    library.chmod(0o722)
+
+    assert load_again().library is not None
+    assert 2 == calls()
+    assert [0o700] == [stat.S_IMODE(file.stat().st_mode) for file in cache.iterdir()]
+
+
+def test_a_link_of_another_user_in_the_place_of_the_cache_is_not_followed(compiler, cache, tmp_path, monkeypatch):
+    calls, elsewhere = compiler('exec c++ "$@"'), tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    cache.parent.mkdir()
+    cache.symlink_to(elsewhere)
+    planted = cache.lstat()
+    monkeypatch.setattr(native_build, "belongs_to_user", lambda status: status.st_ino != planted.st_ino)
+
+    assert "other users can write to this folder" in load_again().missing_reason
+    assert 0 == calls()
+
+
+def test_a_compiler_that_takes_too_long_is_reported_in_a_sentence(compiler, cache, monkeypatch):
+    compiler("exec sleep 60")
+    monkeypatch.setattr(native_build, "COMPILE_TIMEOUT_SECONDS", 0.01)
+
+    assert re.fullmatch(r"\S+ had not compiled them after 0 seconds", load_again().missing_reason)
 
 
 def test_a_cache_that_cannot_be_written_is_reported(cache, compiler):

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from ast import literal_eval
 from contextlib import closing
 from pathlib import Path
 
@@ -18,8 +19,9 @@ from specchat.chat.events import Finished
 from specchat.chat.request import Request
 from specchat.cli.session_options import last_session_id
 from specchat.history.history_reader import HistoryReader
+from specchat.host import spawn
 from specchat.host.client import Conversation, SessionRequest, connect
-from tests.host.conftest import FAKE_HOST, kill_host
+from tests.host.conftest import kill_host
 from tests.host.test_spawn import ROOT, is_alive, until
 
 CLIENT = f"""if True:
@@ -29,11 +31,12 @@ CLIENT = f"""if True:
     from specchat.chat.request import Request
     from specchat.host import spawn
     from specchat.host.client import Conversation
-    spawn.HOST_COMMAND = {FAKE_HOST!r}
-    for event in Conversation().ask(Request("slowly 500", seed=1)):
+    spawn.HOST_COMMAND = eval(sys.argv[1])
+    for event in Conversation().ask(Request(sys.argv[2], max_tokens=int(sys.argv[3]) or None, seed=1)):
         if isinstance(event, TextDelta):
-            print(time.monotonic(), event.text, sep=" ", flush=True)
+            print(time.monotonic(), repr(event.text), sep=" ", flush=True)
 """
+LONG_ANSWER = "slowly 500"  # of the fake engine
 
 WORDS_BEFORE_A_KILL = {"host": 20, "client": 20, "both": 400}  # 400 take two seconds, more than may be lost
 
@@ -41,18 +44,21 @@ WORDS_BEFORE_A_KILL = {"host": 20, "client": 20, "both": 400}  # 400 take two se
 def shown(output: str, before: float) -> str:
     """The text that the client printed until then, without a line that the kill cut off."""
     lines = [line.partition(" ") for line in output.splitlines(keepends=True) if line.endswith("\n")]
-    return "".join(text[:-1] for at, _, text in lines if float(at) <= before)
+    return "".join(literal_eval(text) for at, _, text in lines if float(at) <= before)
 
 
-def kill_after(words: int, victims: str, more_seconds: float = 0.0) -> tuple[str, str]:
+def kill_after(
+    words: int, victims: str, more_seconds: float = 0.0, question: str = LONG_ANSWER, max_tokens: int = 0
+) -> tuple[str, str]:
     """Run a client and kill the victims when it has shown this many words: the text that must be kept, and the stored.
 
     Two seconds of text are shown before a host is killed, of which it may lose one.
     """
-    with subprocess.Popen([sys.executable, "-c", CLIENT], stdout=subprocess.PIPE, text=True) as client:
+    command = [sys.executable, "-c", CLIENT, repr(spawn.HOST_COMMAND), question, str(max_tokens)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
         assert client.stdout
         lines = list[str]()
-        while words and f"word{words - 1} " not in "".join(lines[-1:]):
+        while len(shown("".join(lines), float("inf")).split()) < words:
             lines.append(client.stdout.readline())
             assert lines[-1]
         time.sleep(more_seconds)
@@ -83,7 +89,7 @@ def look_at_history() -> str:
         assert ("ok",) == database.execute("PRAGMA integrity_check").fetchone()
     assert not talk.warning
     turns = talk.turns()
-    assert "stop" == list(talk.ask(Request("count 2")))[-1].finish_reason
+    assert isinstance(list(talk.ask(Request("count 2", max_tokens=8)))[-1], Finished)
     with closing(HistoryReader(path)) as reader:
         assert not reader._query("SELECT id FROM turns WHERE state = 'running'", [])
     return turns[-1].answer.text if turns else ""

@@ -22,10 +22,12 @@ from tempfile import TemporaryDirectory
 from specchat.paths import belongs_to_user, cache_folder, user_id
 
 FOLDER = Path(__file__).parent
+COMPILED_BESIDE = FOLDER / "__pycache__"  # as Python's own compiled files: who can write there can change the sources
 SOURCES, HEADERS = (tuple(sorted(FOLDER.glob(f"native_*.{ending}"))) for ending in ("cpp", "h"))
 COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-std=c++17", "-O3", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
 COMPILE_TIMEOUT_SECONDS = 180  # for one source
+LIBRARY_BYTES = 2**20  # it is half as large
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -45,11 +47,18 @@ class InstructionSet:
     def wheel_path(self) -> Path:
         return FOLDER / self.library_name()
 
-    def compiled_path(self) -> Path:
-        """Where one is, or will be compiled: beside the sources, for all homes, or in the cache of this one."""
-        beside = FOLDER / "__pycache__" / self.library_name()
-        in_cache = cache_folder() / "kernels" / beside.name
-        return beside if beside.exists() or os.access(FOLDER, os.W_OK) else in_cache
+    def compiled_folder(self) -> Path:
+        """Where one is, or will be compiled: beside the sources, for all homes, or the cache of this one."""
+        is_beside = any(self.compiled_libraries(COMPILED_BESIDE)) or os.access(FOLDER, os.W_OK)
+        return COMPILED_BESIDE if is_beside else cache_folder() / "kernels"
+
+    def compiled_libraries(self, folder: Path) -> list[Path]:
+        """Those by their names alone; `checked_name` says which is whole."""
+        return list(folder.glob(f"{Path(self.library_name()).stem}-*.so"))
+
+    def checked_name(self, library: Path) -> str:
+        """The name of a library with these bytes."""
+        return f"{Path(self.library_name()).stem}-{hashlib.sha256(library.read_bytes()).hexdigest()[:24]}.so"
 
 
 _AVX512 = ("-march=x86-64-v4", "-mprefer-vector-width=512")
@@ -105,16 +114,34 @@ def compile_best_library(compiler: str, sets: Sequence[InstructionSet]) -> Path:
 
 
 def _compile_once(compiler: str, instruction_set: InstructionSet) -> Path:
-    """The path of the library, compiled unless it is there. A cache that other users can write to is refused."""
-    library = instruction_set.compiled_path()
-    library.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = library.parent.stat()
-    is_writable_by_others = user_id() is not None and status.st_mode & WRITABLE_BY_OTHERS
-    if library.parent.parent != FOLDER and (not belongs_to_user(status) or is_writable_by_others):
+    """The path of the library: a whole one that is there, or a new one.
+
+    Its name has the hash of its bytes, because the loader of the system ends the process over one that is cut, and one
+    with other bytes computes other numbers. In a cache where other users can write, nothing is read.
+    """
+    folder = instruction_set.compiled_folder()
+    is_shared = folder == COMPILED_BESIDE
+    folder.mkdir(mode=0o777 if is_shared else 0o700, parents=True, exist_ok=True)
+    if not is_shared and _is_writable_by_others(folder):
         raise PermissionError("other users can write to this folder")
-    if not library.exists():
-        compile_library(compiler, instruction_set.flags, library)
-    return library
+    for library in instruction_set.compiled_libraries(folder):
+        is_trusted = is_shared or not _is_writable_by_others(library)
+        if is_trusted and library.name == instruction_set.checked_name(library):
+            return library
+        library.unlink()
+    with TemporaryDirectory(dir=folder, prefix=".compiling-") as name:
+        new = Path(name, "new.so")
+        new.write_bytes(bytes(LIBRARY_BYTES))  # a full disk is noticed before the compiler has worked for seconds
+        compile_library(compiler, instruction_set.flags, new)
+        new.chmod(0o755 if is_shared else 0o700)  # whatever the umask is
+        return new.replace(folder / instruction_set.checked_name(new))
+
+
+def _is_writable_by_others(path: Path) -> bool:
+    """Whether another user owns it, or the link at its place, or may change it."""
+    status = path.stat()
+    mode = 0 if user_id() is None else status.st_mode
+    return not (belongs_to_user(status) and belongs_to_user(path.lstat())) or bool(mode & WRITABLE_BY_OTHERS)
 
 
 def compile_library(compiler: str, flags: Collection[str], library: Path) -> None:

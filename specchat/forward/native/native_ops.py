@@ -105,7 +105,7 @@ def native_kernels() -> NativeKernels:
 def must_be_compiled() -> bool:
     """Whether `native_kernels` would call a compiler, for long."""
     sets, is_off = _instruction_sets_here(), os.environ.get(ENVIRONMENT_VARIABLE) == DISABLED
-    is_there = is_off or best_in_wheel(sets) or any(each.compiled_path().exists() for each in sets)
+    is_there = is_off or best_in_wheel(sets) or any(each.compiled_libraries(each.compiled_folder()) for each in sets)
     return not is_there and find_compiler() is not None
 
 
@@ -131,8 +131,10 @@ def _load_compiled(sets: Sequence[InstructionSet]) -> NativeKernels:
     except subprocess.CalledProcessError as error:
         message = last_output_line(error.stderr, NO_MESSAGE)
         return NativeKernels(None, f"{compiler} cannot compile them ({message}); {INSTALL_COMPILER}")
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return NativeKernels(None, f"{sets[-1].compiled_path().parent}: {last_output_line(str(error), NO_MESSAGE)}")
+    except subprocess.TimeoutExpired as error:
+        return NativeKernels(None, f"{compiler} had not compiled them after {error.timeout:.0f} seconds")
+    except OSError as error:
+        return NativeKernels(None, f"{sets[-1].compiled_folder()}: {last_output_line(str(error), NO_MESSAGE)}")
 
 
 def _load(path: Path, origin: str) -> NativeKernels:
