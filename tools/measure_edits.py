@@ -63,6 +63,7 @@ class MeasuredCase:
     text: str
     instruction: str
     is_right: Callable[[str], bool]
+    wanted: str = ""  # a right text, where one is known
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def editeval_cases(path: Path, count: int, seed: int) -> Iterator[MeasuredCase]:
     random.Random(seed).shuffle(rows)
     for row in rows[:count]:
         before = row["before"].rstrip("\n") + "\n"
-        yield MeasuredCase("editeval", row["id"], before, row["instruction"], _test_runner(row))
+        yield MeasuredCase("editeval", row["id"], before, row["instruction"], _test_runner(row), row.get("after", ""))
 
 
 def _test_runner(row: Mapping[str, str]) -> Callable[[str], bool]:

@@ -25,7 +25,7 @@ ADDITION = re.compile(
     r"|(?:write|create|implement|define)\s+(?:a|an|another|one more)\s+new\b)",
     re.IGNORECASE,
 )
-ONLY_REMOVAL = re.compile(r"\A\W*(?:please\s+)?(?:remove|delete|drop)\b", re.IGNORECASE)
+ONLY_REMOVAL = re.compile(r"\A\W*(?:please\s+)?(?:remove|delete|drop|strip|get rid of)\b", re.IGNORECASE)
 # "set the timeout to 30"
 SETTING = re.compile(
     r"\A\W*(?:please\s+)?(?:set|change|increase|decrease|raise|lower|bump|reduce|update)\b.*\bto\s+[`'\"]?(?:['\"\d-]|true\b"
@@ -43,7 +43,7 @@ DEFINITION_REMOVAL = re.compile(
 # "remove the comments", "without docstrings", "translate the comments": these may be others than before
 COMMENT_CHANGE = re.compile(
     r"\b(?:(?:remov|delet|drop|strip|translat|rewrit|rephras|reword|replac|convert|shorten|simplif|summari[sz])\w*"
-    r"|without|no)\b.*\b(?:comment|docstring|documentation)",
+    r"|get(?:ting)? rid of|without|no)\b.*\b(?:comment|docstring|documentation)",
     re.IGNORECASE,
 )
 # what the instruction may want to have other names, or to be something else

@@ -56,6 +56,8 @@ ONLY_FORMAT = re.compile(
     r"\A\W*(?:please\s+)?(?:re-?format|re-?indent|format)\b(?!.*\b(?:and|then|to|as|for|string|output|date)\b)",
     re.IGNORECASE | re.DOTALL,
 )
+SORTING = re.compile(r"\b(?:sort|order|re-?order|group|organi[sz]e)\b.*\bimports?\b", re.IGNORECASE | re.DOTALL)
+IMPORT_LINE = re.compile(r"\s*(?:import|from|use|#include)\b")
 LAYOUT = frozenset((",", ";", "(", ")", "\\"))
 NO_OPERATION = frozenset(("pass", "..."))
 
@@ -200,20 +202,22 @@ def _is_reformatted(old: Sequence[str], new: Sequence[str]) -> bool:
 def keep_blanks(old: str, new: str, instruction: str, *, is_prose: bool = False) -> str:
     """The new text with the tabs, trailing blanks and blank lines of the old one at the lines that stay.
 
-    In prose a blank line between two others is a change.
+    In prose a blank line between two others is a change, and so it is between two imports that are to be sorted.
     """
     if FORMAT.search(instruction):
         return new
     lines, new_lines = split_lines(old), split_lines(new)
     units, result, done = (_indent_unit(lines), _indent_unit(new_lines)), list[str](), 0
-    pairs = list(_same_lines(lines, new_lines))
+    pairs, is_sorted = list(_same_lines(lines, new_lines)), bool(SORTING.search(instruction))
     for (place, new_place), following in zip_longest(pairs, pairs[1:]):
         result += [_indented(line, units) for line in new_lines[done:new_place]]
         is_level = _level(lines[place], units[0]) == _level(new_lines[new_place], units[1])
         result.append(lines[place] if is_level else _indented(new_lines[new_place], units))
         done = new_place + 1
         blank, new_blank = (_blank_after(side, each) for side, each in ((lines, place), (new_lines, new_place)))
-        if not is_prose and following == (place + blank + 1, new_place + new_blank + 1):
+        if is_prose or following != (place + blank + 1, new_place + new_blank + 1):
+            continue
+        if not (is_sorted and IMPORT_LINE.match(lines[place]) and IMPORT_LINE.match(lines[following[0]])):
             result += lines[place + 1 : place + blank + 1]
             done += new_blank
     return "".join([*result, *(_indented(line, units) for line in new_lines[done:])])

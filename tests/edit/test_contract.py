@@ -7,6 +7,7 @@ import json
 import pytest
 
 from specchat.edit.contract import find_warnings
+from specchat.edit.postconditions import keep_blanks
 from specchat.edit.source_text import make_source
 from specchat.syntax.languages import LANGUAGES
 from tests.front import command
@@ -257,6 +258,7 @@ OTHER = [  # what a small model did to the bodies of real functions
         "line 1: `def find(text)` would become",
     ),
 ]
+COUNTED = "import os\n\n\ndef add(a, b):\n    # the sum\n    return a + b\n"
 KEPT = [
     ("python", APP, "add a docstring to load", APP.replace("path):\n", 'path):\n    """Read a file."""\n')),
     ("python", APP, "rename load to read_json", APP.replace("load(", "read_json(")),
@@ -282,6 +284,8 @@ KEPT = [
     ("python", SCRIPT, "use logging instead of print", "import logging\n" + SCRIPT.replace("print", "logging.info")),
     ("python", SCRIPT, "stop printing done", SCRIPT.replace('print("done")\n', "")),
     ("python", SCRIPT, "remove the debug code", SCRIPT.replace('    print(path)\nprint("done")\n', "    pass\n")),
+    ("python", COUNTED, "get rid of the comments in add", COUNTED.replace("    # the sum\n", "")),
+    ("python", COUNTED, "strip the comments in `add`", COUNTED.replace("    # the sum\n", "")),
     ("python", SCRIPT, "remove the prints", SCRIPT.replace('    print(path)\nprint("done")\n', "    pass\n")),
     ("python", SHAPES, "split label", SHAPES.replace("        return f\"{self.name} of {self.area()}\"", "        return "
         "self._join(self.name)\n\n    def _join(self, name):\n        return f\"{name} of {self.area()}\"")),
@@ -349,6 +353,16 @@ def test_no_model_writes_what_nothing_asked_for_and_a_right_answer_is_taken(shar
         if result == "WRONG WRITTEN" or (is_good_answer and result != "right"):
             wrong.append(f"{model}, {case.name}, {case.instruction!r}: {result}: {why}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_blank_lines_between_imports_may_go_where_these_are_sorted_and_no_others():
+    before = "import re\n\nimport os\n\nx = 1\n\ny = 2\n"
+    after = "import os\nimport re\n\nx = 1\ny = 2\n"
+
+    assert after.replace("x = 1\n", "x = 1\n\n") == keep_blanks(before, after, "sort the imports")
+    grouped = "import os\nimport re\n"
+    assert grouped == keep_blanks("import os\n\nimport re\n", grouped, "group the imports")
+    assert "import os\n\nimport re\n" == keep_blanks("import os\n\nimport re\n", grouped, "document the imports")
 
 
 @pytest.mark.full
