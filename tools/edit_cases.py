@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.edit.operations import NameKind, Remove, Rename, SetValue
-from tools.measure_edits import editeval_cases
+from tools.measure_edits import MeasuredCase, editeval_cases
 from tools.refactoring_cases import Case as RefactoringCase
 from tools.refactoring_cases import Outcome, read_cases
 from tools.replay_edits import read_edit_cases
@@ -74,8 +74,13 @@ def _is(wanted: Texts, texts: Texts) -> bool:
 
 def eval_cases(path: Path) -> Iterator[TableCase]:
     for case in editeval_cases(path, 10**6, seed=1):
-        is_right = lambda texts, case=case: case.is_right(texts["code.py"])
+        is_right = partial(_passes, case)
         yield TableCase("EditEval", case.name, case.instruction, {"code.py": case.text}, case.wanted, is_right)
+
+
+def _passes(case: MeasuredCase, texts: Texts) -> bool:
+    text = texts["code.py"]
+    return is_right_text(text, case.wanted) or case.is_right(text)
 
 
 def trap_cases() -> Iterator[TableCase]:

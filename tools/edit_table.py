@@ -32,7 +32,7 @@ from specchat.app.edit_session import EditSession, edit_request
 from specchat.app.edit_task import EditJob
 from specchat.app.edited_files import DiskFile
 from specchat.chat.request import EDIT_TASK, Attachment, Request
-from specchat.errors import SpecchatError
+from specchat.errors import ModelError, SpecchatError
 from specchat.host.client import SessionRequest
 from specchat.profile.settings import read_settings
 from specchat.syntax import language_of
@@ -133,6 +133,8 @@ def run_case(case: TableCase, model: str) -> tuple[str, str]:
         try:
             texts = _edited(case, [file_type(Path(name)) for name in case.files], session)
         except SpecchatError as error:
+            if error.exit_code == ModelError.exit_code:
+                raise  # the engine fails, not the edit
             return "refused", str(error)
         finally:
             timer.cancel()

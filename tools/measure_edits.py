@@ -48,7 +48,7 @@ from tools.measure_refactorings import MAKERS, read_texts
 
 COMMAND = (sys.executable, "-m", "specchat")
 EDIT_SECONDS = 900
-TEST_SECONDS = 10
+TEST_SECONDS = 30
 POLL_SECONDS = 0.05
 SCREEN_SIZE = (100, 30)
 MAX_FILE_CHARACTERS = 6000  # of mechanical edits, so that a model could rewrite them
