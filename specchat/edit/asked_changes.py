@@ -21,11 +21,12 @@ KEEPING = re.compile(
 )
 # An instruction such as "add a docstring", "parser: insert a check" or "write a new function"
 ADDITION = re.compile(
-    r"\A\W*(?:[\w/.-]+:\s+)?(?:please\s+|now\s+)?(?:(?:add|insert|append|prepend|introduce|include|document|annotate)\b"
+    r"\A\W*(?:[\w/.-]+:\s+)?(?:please\s+|now\s+)?(?:(?:add|insert|append|prepend|introduce|include|import|document|annotate)\b"
     r"|(?:write|create|implement|define)\s+(?:a|an|another|one more)\s+new\b)",
     re.IGNORECASE,
 )
 ONLY_REMOVAL = re.compile(r"\A\W*(?:please\s+)?(?:remove|delete|drop|strip|get rid of)\b", re.IGNORECASE)
+ONLY_RENAMING = re.compile(r"\A\W*(?:please\s+)?rename\b(?!.*\b(?:and|then)\b)", re.IGNORECASE | re.DOTALL)
 # "set the timeout to 30"
 SETTING = re.compile(
     r"\A\W*(?:please\s+)?(?:set|change|increase|decrease|raise|lower|bump|reduce|update)\b.*\bto\s+[`'\"]?(?:['\"\d-]|true\b"
@@ -69,6 +70,7 @@ TRANSFORMATION = re.compile(
 )
 # what a data class, a named tuple or a record has by itself
 GENERATED_METHODS = frozenset(("__init__", "__repr__", "__eq__", "__hash__", "equals", "hashCode", "toString"))
+REPAIR = re.compile(r"\b(?:fix|bug|repair|correct|wrong|error)\w*", re.IGNORECASE)  # what is wrong may be to go
 GENERATING = re.compile(r"\bdata ?class|\bnamed ?tuple|\brecord\b|\battrs\b", re.IGNORECASE)
 # in these the verb may stand at the end: the whole instruction says what goes
 OTHER_LANGUAGES = re.compile(
@@ -164,9 +166,9 @@ class RemovalRequest:
         words = [term for found in TERM.findall(text) if (term := next(filter(None, found), ""))]
         names, known = {each.name for each in old}, {word for each in old for word in each.words}
         terms = [word for word in words if word in names or (CODE_LIKE.search(word) and _is_known(word, known))]
-        is_precise = bool(terms and ONLY_REMOVAL.match(instruction))
-        terms = terms or [word for word in words if word in known and not _is_kind(word) and len(word) > 2]
         kinds = [kind for kind in KINDS if re.search(rf"\b{kind}", text, re.IGNORECASE)]
+        is_precise = bool((terms or kinds in (["import"], ["include"])) and ONLY_REMOVAL.match(instruction))
+        terms = terms or [word for word in words if word in known and not _is_kind(word) and len(word) > 2]
         return cls(text, tuple(terms), tuple(kinds), tuple(old), is_precise)
 
     def covered(self, gone: Iterable[Statement]) -> list[Statement]:

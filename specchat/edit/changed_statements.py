@@ -29,6 +29,7 @@ from specchat.syntax.statements import Statement
 IDENTIFIER = re.compile(r"[\w.-]+")  # the name of an `if` is its condition
 NAME = re.compile(r"[^\W\d]\w*\Z")
 PARAMETER = re.compile(r"[(,] (?:[*]+ )?(\w+)(?= [:=,)])")
+SET_TO = re.compile(r"\bto\s+[`'\"]?-?\d[\w.]*[`'\"]?\W*\Z")  # no other value of what is named
 CONSTANTS = frozenset(("True", "False", "None", "true", "false", "null", "nil", "yes", "no", "on", "off"))
 SIGNS = frozenset(("", ",", ";", "(", ")", "[", "]", "{", "}", ":", ".", "->", "=>", "=", "::"))
 NUMBER_BEFORE = r"(?:\b(?:to|by|with|as|of|is|be|return\w*|than|at|from|for|allow|on|least|most|use|port)|=)\s*[`'\"]?"
@@ -55,7 +56,8 @@ class ChangedStatements:
         if _is_flip(old, new):
             is_meant = bool(self._regions) and not is_outside(old, self._regions)
             is_free = is_meant and self._may_move and _is_reworded(old, new)
-            return is_free or self._names(old, new) or self._has_value(old, new)
+            is_named = self._names(old, new) and not SET_TO.search(self.instruction)
+            return is_free or is_named or self._has_value(old, new)
         if self._adds_unused_parameter(old, new):
             return False
         is_elsewhere = is_outside(old, self._regions) or (not self._regions and self._calls_another(old, new))

@@ -34,8 +34,10 @@ from specchat.edit.asked_changes import (
     COMMENT_CHANGE,
     GENERATED_METHODS,
     GENERATING,
+    ONLY_RENAMING,
     OTHER_FORM,
     REMOVAL,
+    REPAIR,
     SETTING,
     TRANSFORMATION,
     RemovalRequest,
@@ -143,6 +145,8 @@ def keep_contract(
     comparison = Comparison(source, text, instruction)
     found = comparison.warnings
     restored = comparison.put_back() if found.deviations else text
+    if restored != text:
+        restored = keep_blanks(source.text, restored, instruction, is_prose=source.language in PROSE_LANGUAGES)
     if restored in (text, source.text) or not is_valid(restored):
         return KeptEdit(text, found)
     left = Comparison(source, restored, instruction).warnings
@@ -202,7 +206,8 @@ class Comparison:
         self._old, self._new = (old, new) if self._is_known else ([], [])
         is_addition = bool(ADDITION.search(instruction))
         self._removal = RemovalRequest.parse(instruction, self._old)
-        self._is_precise = is_addition or bool(SETTING.match(instruction)) or self._removal.is_precise
+        is_plain = bool(SETTING.match(instruction) or ONLY_RENAMING.match(instruction))
+        self._is_precise = is_addition or is_plain or self._removal.is_precise
         self._may_move = bool(TRANSFORMATION.search(instruction)) and not self._is_precise
         self._pairs = StatementPairs.of(self._old, self._new, is_addition=is_addition, may_move=self._may_move)
         self._gone = set(self._pairs.gone)
@@ -211,8 +216,9 @@ class Comparison:
             may_move=self._may_move, is_removal_alone=self._removal.is_precise,
         )  # fmt: skip
         self._changed, self._wrong_changed = changes.all, changes.wrong
-        self._lost = self._find_lost()
         is_free = TRANSFORMATION.search(instruction) or REMOVAL.search(instruction)
+        self._is_free = bool(is_free or REPAIR.search(instruction))
+        self._lost = self._find_lost()
         changed = (old for old, new in self._pairs.became.items() if new in self._pairs.changed and not is_free)
         self._gutted = [self._old[old] for old in changed if self._old[old].is_function and self._is_gutted(old)]
         self._postcondition = postcondition_of(instruction, source.text) if old else None
@@ -321,7 +327,13 @@ class Comparison:
         """Whether a statement may go unasked: one in the body of a function that the instruction may concern."""
         if not statement.is_inner or self._is_precise or is_outside(statement, self._regions):
             return False
-        return not statement.is_call
+        return not statement.is_call and (self._is_free or not self._is_cut_out(statement))
+
+    def _is_cut_out(self, statement: Statement) -> bool:
+        """Whether a statement is gone with nothing in the place of its lines."""
+        sides = (split_lines(each) for each in (self.source.text, self.text))
+        cuts = (range(each.first, each.end) for each in diff_lines(*sides) if not "".join(each.new).strip())
+        return any(statement.line - 1 in cut and statement.last_line - 1 in cut for cut in cuts)
 
     @cached_property
     def _regions(self) -> tuple[Region, ...]:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from specchat.edit.contract import find_warnings
+from specchat.edit.contract import find_warnings, keep_contract
 from specchat.edit.postconditions import keep_blanks
 from specchat.edit.source_text import make_source
 from specchat.syntax.languages import LANGUAGES
@@ -228,6 +228,7 @@ def run(paths):
 """
 VAGUE = [  # words that name another place, or none: a value, a copy of a call, a whole text put into itself
     ("limit = 10", "limit = 11", "fix load_all", "line 6: `limit = 10` would become"),
+    ("limit = 10", "limit = 11", "set the limit to 20", "line 6: `limit = 10` would become"),
     ("limit = 10", "limit = 11", "support an empty list, see #1", "line 6: `limit = 10` would become"),
     ("> 1)", "> 2)", "handle an empty list in version 1.2", "line 14: `print("),
     ("> 1)", "< 1)", "make show faster", "line 14: `print("),
@@ -256,6 +257,26 @@ OTHER = [  # what a small model did to the bodies of real functions
         "simplify the loop",
         "def find(text, silent=False):\n    runs = {}\n    return runs\n",
         "line 1: `def find(text)` would become",
+    ),
+]
+MATCH = "impl C {\n    fn from(code: C) -> i32 {\n        match code {\n            C::A => 0,\n            C::B => 1,\n        }\n    }\n}\n"
+CUT_OUT = [  # of functions, with nothing in their place, by words about one kind of change or about no removal
+    ("go", GO, "import time, too", GO.replace("{ return a + b }", "{ }"), "line 17: `return a + b`"),
+    (
+        "rust",
+        MATCH,
+        "rename the parameter code of from to x",
+        MATCH.replace("            C::B => 1,\n", ""),
+        "line 5: `C::B => 1",
+    ),
+    ("python", COUNTS, "remove the unused import", COUNTS.replace("    limit = 10\n", ""), "line 6: `limit = 10`"),
+    ("python", COUNTS, "return a list of the lengths", COUNTS.replace("    limit = 10\n", ""), "line 6: `limit = 10`"),
+    (
+        "python",
+        COUNTS,
+        "support an empty list of paths",
+        COUNTS.replace("    return found[:limit]\n", ""),
+        "line 9: `return found",
     ),
 ]
 COUNTED = "import os\n\n\ndef add(a, b):\n    # the sum\n    return a + b\n"
@@ -318,7 +339,7 @@ KEPT = [
 
 def test_what_is_lost_without_being_asked_for_is_named_with_its_line():
     wrong = list[str]()
-    for language, before, instruction, after, expected in LOST + OTHER:
+    for language, before, instruction, after, expected in LOST + OTHER + CUT_OUT:
         assert before != after, instruction
         said = found(language, before, after, instruction)
         if not any(expected in each for each in said):
@@ -363,6 +384,15 @@ def test_the_blank_lines_between_imports_may_go_where_these_are_sorted_and_no_ot
     grouped = "import os\nimport re\n"
     assert grouped == keep_blanks("import os\n\nimport re\n", grouped, "group the imports")
     assert "import os\n\nimport re\n" == keep_blanks("import os\n\nimport re\n", grouped, "document the imports")
+
+
+def test_lines_that_are_put_back_have_the_blank_lines_of_the_file():
+    old = "X = 1\n\n\ndef f(a):\n    check(a)\n\n    # the end\n    return a\n\n\ndef g(b):\n    return b\n"
+    renamed = old.replace("(b)", "(c)").replace("return b", "return c")
+    new = renamed.replace("    check(a)\n\n", "")
+    kept = keep_contract(make_source(old.encode(), "a.py"), new, "rename b to c in g")
+
+    assert renamed == kept.text
 
 
 @pytest.mark.full
