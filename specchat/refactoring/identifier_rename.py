@@ -36,7 +36,7 @@ AROUND_FUNCTIONS = (
 KNOWN_MACROS = frozenset(
     ("println", "print", "eprintln", "eprint", "format", "write", "writeln", "assert", "assert_eq", "assert_ne",
      "panic", "debug_assert", "debug_assert_eq", "debug_assert_ne", "vec", "dbg", "todo", "unreachable",
-     "unimplemented")
+     "unimplemented", "anyhow", "bail")
 )  # fmt: skip
 
 

@@ -86,7 +86,7 @@ def test_a_name_beside_macros_of_rust_that_make_texts_of_their_arguments_is_sure
     macro = "macro_rules! named { ($x:expr) => { stringify!($x) } }\n"
     free = "fn f(old: i32) -> i32 { old }\n"
     nested = 'fn f(old: i32) { println!("{}", named!(old)); }\n'
-    inner = 'fn f(old: bool) { println!("{} {}", !(old), format!("{}", old)); }\n'
+    inner = 'fn f(old: bool) { println!("{} {}", !(old), format!("{}", anyhow!("{}", old))); }\n'
     joined = "fn f(old: i32) -> i32 { paste! { [<o ld>] } }\n"
 
     renamed = {each: made(macro + each, Rename("old", "neu"), "a.rs") for each in (free, nested, inner, joined)}
