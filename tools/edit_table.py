@@ -1,4 +1,4 @@
-"""What becomes of edits where nobody reviews (`-y`), by the starter model and by scripted ones that fail typically.
+"""What becomes of edits without a review (`-y`), by the starter model and by scripted ones that fail typically.
 
 The edits (`tools/edit_cases.py`) are mechanical ones of real files, those of EditEval, the traps of refactorings, and
 sketches of commits. Each goes through the verb `edit` in a folder of its own. The scripted models know the right text:
