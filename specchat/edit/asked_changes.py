@@ -26,7 +26,9 @@ ADDITION = re.compile(
     re.IGNORECASE,
 )
 ONLY_REMOVAL = re.compile(r"\A\W*(?:please\s+)?(?:remove|delete|drop|strip|get rid of)\b", re.IGNORECASE)
-ONLY_RENAMING = re.compile(r"\A\W*(?:please\s+)?rename\b(?=.+\b(?:in)?to\b)(?!.*\b(?:and|then)\b)", re.I | re.S)
+ONLY_RENAMING = re.compile(
+    r"\A\W*(?:please\s+)?rename\b(?=.+\b(?:in)?to\b)(?!.*\b(?:and|then)\b)", re.IGNORECASE | re.DOTALL
+)
 # "set the timeout to 30"
 SETTING = re.compile(
     r"\A\W*(?:please\s+)?(?:set|change|increase|decrease|raise|lower|bump|reduce|update)\b.*\bto\s+[`'\"]?(?:['\"\d-]|true\b"
