@@ -5,8 +5,9 @@ costs         passes (pass_costs, transformers_passes), random_peers, expert_cos
 drafting      loop_speed, loop_check, schema_speed, plot_bench, load_changes (burner), synthetic_acceptance,
               record_traces, replay_chooser
 quality       perplexity, model_zoo (zoo_networks), forced_calls, router_accuracy, loop_rates
-edits         measure_edits, measure_refactorings, replay_edits (move_method), answer_styles, contract_table,
-              measure_named_operations, measure_rewrites, completion_latency
+edits         edit_table (edit_cases), measure_edits, measure_refactorings, replay_edits (move_method), answer_styles,
+              contract_table, refactoring_cases, sketch_table, measure_named_operations,
+              measure_rewrites, completion_latency
 pictures      draw_concepts, draw_packages, draw_screens (screen_walk, screen_driver, terminal_picture)
 the project   check_language, try_wheel, fault_runs; instrument runs a command of this folder
 

@@ -27,12 +27,14 @@ from specchat.edit.edit_turn import EditRun, result_of
 from specchat.edit.hunks import diff_lines, split_lines, unified_diff
 from specchat.edit.source_text import make_source
 from specchat.errors import SpecchatError
+from specchat.syntax import language_of, syntax_diagnostics
 from specchat.syntax.statements import Statement, statements
 from specchat_bench.columns import markdown_table
 from tools.replay_edits import EditCase, read_edit_cases
 
 WINDOW_TOKENS = 10**6
 DELTA_CHARACTERS = 40
+COMMENT_SIGNS = {"python": "#", "toml": "#", "yaml": "#", "markdown": "<!--"}
 NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 
 
@@ -113,13 +115,13 @@ def fenced_diff(name: str, old: str, new: str) -> str:
     return f"The changes:\n\n{diff}\n\nApply them with `git apply`."
 
 
-def kept_statements(old: str, new: str) -> list[Statement]:
+def kept_statements(name: str, old: str, new: str) -> list[Statement]:
     """The statements of a new text on lines that it shares with the old one, in an order that no text decides."""
     lines, changes = split_lines(new), diff_lines(split_lines(new), split_lines(old))
     touched = {line for change in changes for line in range(change.first, change.end + 2)}
     found = [
         each
-        for each in statements(new, "python")
+        for each in statements(new, language_of(name))
         if each.text.strip() and touched.isdisjoint(range(each.line, each.last_line + 1)) and lines
     ]
     return sorted(found, key=lambda each: sha256(f"{new}{each.line}{each.kind}".encode()).digest())
@@ -130,21 +132,21 @@ def without_lines(text: str, statement: Statement) -> str:
     return "\n".join([*lines[: statement.line - 1], *lines[statement.last_line :]])
 
 
-def without_a_statement(_name: str, old: str, new: str) -> str:
+def without_a_statement(name: str, old: str, new: str) -> str:
     """The new text without a statement at the top level, or of a class, that was not to change."""
-    found = [each for each in kept_statements(old, new) if not (each.is_inner or each.is_import)]
-    return next((text for each in found if is_python(text := without_lines(new, each))), "")
+    found = [each for each in kept_statements(name, old, new) if not (each.is_inner or each.is_import)]
+    return next((text for each in found if is_valid(name, text := without_lines(new, each))), "")
 
 
-def without_a_call(_name: str, old: str, new: str) -> str:
+def without_a_call(name: str, old: str, new: str) -> str:
     """The new text without a call, alone in its line in a function, that was not to change."""
-    found = [each for each in kept_statements(old, new) if each.is_inner and each.kind == "call"]
-    return next((text for each in found if is_python(text := without_lines(new, each))), "")
+    found = [each for each in kept_statements(name, old, new) if each.is_inner and each.kind == "call"]
+    return next((text for each in found if is_valid(name, text := without_lines(new, each))), "")
 
 
-def with_another_constant(_name: str, old: str, new: str) -> str:
+def with_another_constant(name: str, old: str, new: str) -> str:
     """The new text with another number in a statement that was not to change."""
-    for each in kept_statements(old, new):
+    for each in kept_statements(name, old, new):
         lines = new.split("\n")
         line = lines[each.line - 1]
         if each.line == each.last_line and (number := NUMBER.search(line)) and not each.is_import:
@@ -153,11 +155,17 @@ def with_another_constant(_name: str, old: str, new: str) -> str:
     return ""
 
 
-def lazy(_name: str, old: str, new: str) -> str:
+def promise(name: str) -> str:
+    """The comment that a lazy model writes in the place of the rest of a file."""
+    sign = COMMENT_SIGNS.get(language_of(name), "//")
+    return f"{sign} ... rest of the code unchanged ..."
+
+
+def lazy(name: str, old: str, new: str) -> str:
     """The new text up to its last change, and a promise."""
     changes, lines = diff_lines(split_lines(new), split_lines(old)), split_lines(new)
     end = changes[-1].end if changes else len(lines)
-    return "".join(lines[:end]) + "# ... rest of the code unchanged ...\n" if end + 3 < len(lines) else ""
+    return f"{''.join(lines[:end])}{promise(name)}\n" if end + 3 < len(lines) else ""
 
 
 def is_same(text: str, wanted: str) -> bool:
@@ -169,6 +177,12 @@ def is_same(text: str, wanted: str) -> bool:
 
 def _tree(text: str) -> str:
     return ast.dump(ast.parse(re.sub(r"[ \t]+$|^[ \t]*\n", "", text, flags=re.MULTILINE)))
+
+
+def is_valid(name: str, text: str) -> bool:
+    """Whether a text of a file of this name parses."""
+    language = language_of(name)
+    return is_python(text) if language == "python" else not syntax_diagnostics(text, language)
 
 
 def is_python(text: str) -> bool:

@@ -22,11 +22,10 @@ from specchat.edit.edit_turn import EditRun, result_of
 from specchat.edit.source_text import make_source
 from specchat.errors import SpecchatError
 from specchat_bench.columns import markdown_table
-from tools.answer_styles import PerfectModel, fenced
+from tools.answer_styles import PerfectModel, fenced, promise
 
 WINDOW_TOKENS = 10**5
 OUTCOMES = ("right", "put back", "refused", "WRONG WRITTEN")
-COMMENT = {"py": "#", "toml": "#", "yaml": "#", "md": "<!--"}
 
 
 @dataclass(frozen=True)
@@ -346,8 +345,7 @@ CASES = (
 
 def lazy(case: ContractCase) -> str:
     lines = case.right.split("\n")
-    sign = COMMENT.get(case.name.rpartition(".")[2], "//")
-    return "\n".join([*lines[: len(lines) // 2], f"{sign} ... rest of the code unchanged ..."])
+    return "\n".join([*lines[: len(lines) // 2], promise(case.name)])
 
 
 def with_another_call(case: ContractCase) -> str:

@@ -48,7 +48,7 @@ from tools.measure_refactorings import MAKERS, read_texts
 
 COMMAND = (sys.executable, "-m", "specchat")
 EDIT_SECONDS = 900
-TEST_SECONDS = 10
+TEST_SECONDS = 30
 POLL_SECONDS = 0.05
 SCREEN_SIZE = (100, 30)
 MAX_FILE_CHARACTERS = 6000  # of mechanical edits, so that a model could rewrite them
@@ -63,6 +63,7 @@ class MeasuredCase:
     text: str
     instruction: str
     is_right: Callable[[str], bool]
+    wanted: str = ""  # a right text, where one is known
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def editeval_cases(path: Path, count: int, seed: int) -> Iterator[MeasuredCase]:
     random.Random(seed).shuffle(rows)
     for row in rows[:count]:
         before = row["before"].rstrip("\n") + "\n"
-        yield MeasuredCase("editeval", row["id"], before, row["instruction"], _test_runner(row))
+        yield MeasuredCase("editeval", row["id"], before, row["instruction"], _test_runner(row), row.get("after", ""))
 
 
 def _test_runner(row: Mapping[str, str]) -> Callable[[str], bool]:

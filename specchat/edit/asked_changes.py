@@ -34,6 +34,10 @@ class May(Flag):
     NOTHING = 0
     ADD = auto()  # and nothing else: "add a docstring"
     SET = auto()  # and nothing else: "set the timeout to 30"
+    SET_VALUE = auto()  # no other one
+    RENAME_ALONE = auto()
+    SORT_IMPORTS = auto()
+    REPAIR = auto()  # what is wrong may be to go
     LOSE = auto()
     LOSE_DEFINITIONS = auto()
     LOSE_COMMENTS = auto()  # or have others: "translate the comments"
@@ -63,15 +67,19 @@ OTHER_FORM = rf"\b(?:{JOIN}|{REWRITE}|{FORM})\w*\b"
 WORDS: Mapping[May, re.Pattern[str]] = {may: re.compile(words, re.IGNORECASE) for may, words in {
     # an instruction such as "add a docstring", "parser: insert a check" or "write a new function"
     May.ADD: r"\A\W*(?:[\w/.-]+:\s+)?(?:please\s+|now\s+)?"
-    r"(?:(?:add|insert|append|prepend|introduce|include|document|annotate)\b"
+    r"(?:(?:add|insert|append|prepend|introduce|include|import|document|annotate)\b"
     r"|(?:write|create|implement|define)\s+(?:a|an|another|one more)\s+new\b)",
     May.SET: rf"\A\W*(?:please\s+)?(?:{SETTERS})\b(?s:.*)\bto\s+[`'\"]?(?:['\"\d-]|true\b|false\b|none\b|null\b)",
+    May.SET_VALUE: r"\bto\s+[`'\"]?-?\d[\w.]*[`'\"]?\W*\Z",
+    May.RENAME_ALONE: r"\A\W*(?:please\s+)?rename\b(?=(?s:.+)\b(?:in)?to\b)(?!(?s:.*)\b(?:and|then)\b)",
+    May.SORT_IMPORTS: r"\b(?:sort|order|re-?order|group|organi[sz]e)\b(?s:.*)\bimports?\b",
+    May.REPAIR: r"\b(?:fix|bug|repair|correct|wrong|error)\w*",
     May.LOSE: rf"(?<![\w./])(?:{REMOVE}|strip|replac|merg|inlin|combin|eliminat|get(?:ting)? rid of|take out|cut"
     r"|discard|omit|swap|exchang|substitut|dedup|undo|revert|stop|do not|don't|no longer|without|migrat"
     r"|switch from|instead of|rather than)[^\W_]*(?![\w/]|\.\w)",  # and not a part of a name, as in merge_sort.py
     May.LOSE_DEFINITIONS: rf"\b(?:{REMOVE}|{JOIN})\w*\b.*\b(function|method|class|code|definition|helper|test)",
-    May.LOSE_COMMENTS: rf"\b(?:(?:{REMOVE}|{REWRITE}|{REPHRASE}|strip|shorten|simplif)\w*|without|no)\b.*"
-    r"\b(?:comment|docstring|documentation)",
+    May.LOSE_COMMENTS: rf"\b(?:(?:{REMOVE}|{REWRITE}|{REPHRASE}|strip|shorten|simplif)\w*"
+    r"|get(?:ting)? rid of|without|no)\b.*\b(?:comment|docstring|documentation)",
     May.DEFINE: r"\b(?:add|insert|write|create|new)\b",
     May.RENAME: rf"\b(?:{REWRITE}|renam|nam|call|snake|camel|pascal|turn|generator|operator|class|object)\w*|case\b",
     May.REWORD: rf"\b(?:{REWRITE}|{REPHRASE}|paraphras|generat|port)\w*|\b(?:write|turn)\b",
@@ -102,7 +110,7 @@ KEEPING = re.compile(
     r"\b(?:do not|don't|never|without|not)\s+(?:remov|delet|drop|los|chang|touch|break|modif)\w*.*?(?=[,;!]|\.\s|\Z)",
     re.IGNORECASE,
 )
-ONLY_REMOVAL = re.compile(r"\A\W*(?:please\s+)?(?:remove|delete|drop)\b", re.IGNORECASE)
+ONLY_REMOVAL = re.compile(r"\A\W*(?:please\s+)?(?:remove|delete|drop|strip|get rid of)\b", re.IGNORECASE)
 SET_VERBS = rf"\b(?:{SETTERS}|make|use|reset|double|halve)\s+(?:(?:the|value|default|of)\s+)*`?"
 # what a data class, a named tuple or a record has by itself
 GENERATED_METHODS = frozenset(("__init__", "__repr__", "__eq__", "__hash__", "equals", "hashCode", "toString"))
@@ -186,8 +194,9 @@ KINDS_OF: Mapping[Removable, str] = {
     Removable.PRINTS: "print", Removable.LOGGING: r"log(?:s|ging|ger)?\b", Removable.UNUSED_IMPORTS: "import",
 }  # fmt: skip
 OF_OPERATIONS: Mapping[type[Operation], May] = {
-    Rename: May.RENAME, Remove: May.LOSE, RemoveDefinition: May.LOSE | May.LOSE_DEFINITIONS, SetValue: May.SET,
-    AddParameter: May.ADD, Move: May.REFORM | May.TRANSFORM, SortImports: May.NOTHING,
+    Rename: May.RENAME, Remove: May.LOSE, RemoveDefinition: May.LOSE | May.LOSE_DEFINITIONS,
+    SetValue: May.SET | May.SET_VALUE,
+    AddParameter: May.ADD, Move: May.REFORM | May.TRANSFORM, SortImports: May.SORT_IMPORTS,
 }  # fmt: skip
 
 
@@ -224,7 +233,7 @@ class AskedChanges:
     @property
     def is_precise(self) -> bool:
         """Whether nothing else may change than what has a name in it."""
-        return self.operation is not None or bool(self.may & (May.ADD | May.SET))
+        return self.operation is not None or bool(self.may & (May.ADD | May.SET | May.RENAME_ALONE))
 
     @property
     def names(self) -> set[str]:
@@ -267,9 +276,9 @@ class RemovalRequest:
         words = [term for found in TERM.findall(text) if (term := next(filter(None, found), ""))]
         names, known = {each.name for each in old}, {word for each in old for word in each.words}
         terms = [word for word in words if word in names or (CODE_LIKE.search(word) and _is_known(word, known))]
-        is_precise = bool(terms and ONLY_REMOVAL.match(instruction))
-        terms = terms or [word for word in words if word in known and not _is_kind(word) and len(word) > 2]
         kinds = [kind for kind in KINDS if re.search(rf"\b{kind}", text, re.IGNORECASE)]
+        is_precise = bool((terms or kinds in (["import"], ["include"])) and ONLY_REMOVAL.match(instruction))
+        terms = terms or [word for word in words if word in known and not _is_kind(word) and len(word) > 2]
         return cls(text, tuple(terms), tuple(kinds), tuple(old), is_precise)
 
     def covered(self, gone: Iterable[Statement]) -> list[Statement]:

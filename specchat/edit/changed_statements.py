@@ -55,7 +55,8 @@ class ChangedStatements:
         if _is_flip(old, new):
             is_meant = bool(self._regions) and not is_outside(old, self._regions)
             is_free = is_meant and self._may_move and _is_reworded(old, new)
-            return is_free or self._names(old, new) or self._has_value(old, new)
+            is_named = self._names(old, new) and May.SET_VALUE not in self.asked.may
+            return is_free or is_named or self._has_value(old, new)
         if self._adds_unused_parameter(old, new):
             return False
         is_elsewhere = is_outside(old, self._regions) or (not self._regions and self._calls_another(old, new))

@@ -130,18 +130,26 @@ def keep_contract(
 ) -> KeptEdit:
     """The new text, with what nothing asks for put back where that leaves a valid text."""
     asked = AskedChanges.of(instruction, source.text)
-    if May.REINDENT not in asked.may:
-        blanks = keep_blanks(source.text, text, is_prose=source.language in PROSE_LANGUAGES)
-        text = blanks if blanks != text and is_valid(blanks) else text
+    blanks = _keep_blanks(source, text, asked)
+    text = blanks if blanks != text and is_valid(blanks) else text
     comparison = Comparison(source, text, asked)
     found = comparison.warnings
     restored = comparison.put_back() if found.deviations else text
+    if restored != text:
+        restored = _keep_blanks(source, restored, asked)
     if restored in (text, source.text) or not is_valid(restored):
         return KeptEdit(text, found)
     left = Comparison(source, restored, asked).warnings
     lines = {each.line for each in left.deviations}
     fixed = tuple(each for each in found.deviations if each.line not in lines)
     return KeptEdit(restored, replace(left, put_back=fixed)) if fixed else KeptEdit(text, found)
+
+
+def _keep_blanks(source: Source, text: str, asked: AskedChanges) -> str:
+    if May.REINDENT in asked.may:
+        return text
+    is_sorted = May.SORT_IMPORTS in asked.may
+    return keep_blanks(source.text, text, is_prose=source.language in PROSE_LANGUAGES, is_sorted=is_sorted)
 
 
 def keep_sketch(source: Source, text: str, sketch: str, is_valid: Callable[[str], bool]) -> KeptEdit:
@@ -204,8 +212,9 @@ class Comparison:
             may_move=self._may_move, is_removal_alone=self._removal.is_precise,
         )  # fmt: skip
         self._changed, self._wrong_changed = changes.all, changes.wrong
-        self._lost = self._find_lost()
         is_free = bool(asked.may & (May.TRANSFORM | May.LOSE))
+        self._is_free = is_free or May.REPAIR in asked.may
+        self._lost = self._find_lost()
         changed = (old for old, new in self._pairs.became.items() if new in self._pairs.changed and not is_free)
         self._gutted = [self._old[old] for old in changed if self._old[old].is_function and self._is_gutted(old)]
         self._postcondition = postcondition_of(asked.only) if old and asked.only else None
@@ -313,7 +322,13 @@ class Comparison:
         """Whether a statement may go unasked: one in the body of a function that the instruction may concern."""
         if not statement.is_inner or self._is_precise or is_outside(statement, self._regions):
             return False
-        return not statement.is_call
+        return not statement.is_call and (self._is_free or not self._is_cut_out(statement))
+
+    def _is_cut_out(self, statement: Statement) -> bool:
+        """Whether a statement is gone with nothing in the place of its lines."""
+        sides = (split_lines(each) for each in (self.source.text, self.text))
+        cuts = (range(each.first, each.end) for each in diff_lines(*sides) if not "".join(each.new).strip())
+        return any(statement.line - 1 in cut and statement.last_line - 1 in cut for cut in cuts)
 
     @cached_property
     def _regions(self) -> tuple[Region, ...]:

@@ -35,7 +35,7 @@ KINDS: Mapping[NameKind, str] = {
     NameKind.PARAMETER: "(?:keyword )?argument|parameter|param|arg",
     NameKind.ATTRIBUTE: "attribute|field|property|member",
     NameKind.IMPORT: "import|alias",
-    NameKind.CONSTANT: "constant|const|setting",
+    NameKind.CONSTANT: "constant|const|static|setting",
     NameKind.TYPE: "type|struct|interface|enum",
 }
 THINGS: Mapping[Removable, tuple[str, str]] = {  # one, and several
@@ -276,7 +276,7 @@ PATTERNS: Mapping[Parse, tuple[str, ...]] = {
         rf"(?:change|set|update) {TARGET}'s (?:{DEFAULT}|value) to (?P<value>{VALUE})",
         rf"(?:set|make) {TARGET}(?: ?= ?| to be | be | )(?P<value>{VALUE})",
         rf"{_quoted('old')} ?= ?(?P<value>{VALUE})",
-        rf"{_quoted('old')} (?:should|must|has to) be (?:set to )?(?P<value>{VALUE})",
+        rf"{TARGET} (?:should|must|has to) be (?:set to )?(?P<value>{VALUE})",
         rf"use (?P<value>{VALUE}) as (?:the )?(?:new )?(?:value|{DEFAULT}) (?:of|for) {TARGET}",
     ),
     _set_words: (rf"{CHANGE} {WORDS}(?: {KIND})?{FROM} to (?P<value>{VALUE})",),
@@ -325,7 +325,8 @@ def _are_names(match: re.Match[str], code: str, *groups: str) -> bool:
         lower = word[0].lower() + word[1:]
         is_scope = group not in ("old", "new") and word.islower() and _kind(word) is not NameKind.ANY
         is_there = is_known if group == "new" else _has_name(code, word) and not (is_scope and word in NO_SCOPES)
-        if lower in NO_NAMES or ((lower in EVERYDAY_WORDS or is_scope) and not is_there):
+        is_named = group == "old" and is_there and match.groupdict().get("kind")  # "the variable now"
+        if (lower in NO_NAMES and not is_named) or ((lower in EVERYDAY_WORDS or is_scope) and not is_there):
             return False
     return True
 

@@ -27,6 +27,7 @@ from specchat.edit.operations import Rename
 from specchat.syntax.parse import comment_nodes, find_nodes, syntax_tree
 from specchat.syntax.statements import TOKEN
 
+IMPORT_LINE = re.compile(r"\s*(?:import|from|use|#include)\b")
 LAYOUT = frozenset((",", ";", "(", ")", "\\"))
 NO_OPERATION = frozenset(("pass", "..."))
 
@@ -167,10 +168,10 @@ def _is_reformatted(old: Sequence[str], new: Sequence[str]) -> bool:
     return before == after
 
 
-def keep_blanks(old: str, new: str, *, is_prose: bool = False) -> str:
+def keep_blanks(old: str, new: str, *, is_prose: bool = False, is_sorted: bool = False) -> str:
     """The new text with the tabs, trailing blanks and blank lines of the old one at the lines that stay.
 
-    In prose a blank line between two others is a change.
+    In prose a blank line between two others is a change, and so it is between two imports that are to be sorted.
     """
     lines, new_lines = split_lines(old), split_lines(new)
     units, result, done = (_indent_unit(lines), _indent_unit(new_lines)), list[str](), 0
@@ -181,7 +182,9 @@ def keep_blanks(old: str, new: str, *, is_prose: bool = False) -> str:
         result.append(lines[place] if is_level else _indented(new_lines[new_place], units))
         done = new_place + 1
         blank, new_blank = (_blank_after(side, each) for side, each in ((lines, place), (new_lines, new_place)))
-        if not is_prose and following == (place + blank + 1, new_place + new_blank + 1):
+        if is_prose or following != (place + blank + 1, new_place + new_blank + 1):
+            continue
+        if not (is_sorted and IMPORT_LINE.match(lines[place]) and IMPORT_LINE.match(lines[following[0]])):
             result += lines[place + 1 : place + blank + 1]
             done += new_blank
     return "".join([*result, *(_indented(line, units) for line in new_lines[done:])])

@@ -36,7 +36,7 @@ AROUND_FUNCTIONS = (
 KNOWN_MACROS = frozenset(
     ("println", "print", "eprintln", "eprint", "format", "write", "writeln", "assert", "assert_eq", "assert_ne",
      "panic", "debug_assert", "debug_assert_eq", "debug_assert_ne", "vec", "dbg", "todo", "unreachable",
-     "unimplemented")
+     "unimplemented", "anyhow", "bail")
 )  # fmt: skip
 
 
@@ -374,7 +374,9 @@ def _check_macro(node: Node) -> None:
     outer, inner = node.parent, node
     while outer is not None and outer.type == "token_tree":
         before = inner.prev_sibling
-        if before is not None and node_text(before) in (".", "::", "$"):
+        called = before.prev_sibling if before is not None and node_text(before) == "!" else None
+        is_macro = called is not None and called.type == "identifier" and node_text(called) not in KNOWN_MACROS
+        if is_macro or (before is not None and node_text(before) in (".", "::", "$")):
             raise RefusedError(f"a macro names `{node_text(node)}` in line {_line(node)}")
         outer, inner = outer.parent, outer
     if outer is not None and inner is not node:

@@ -33,8 +33,9 @@ def sort_imports(text: str, file_name: str, area: Area) -> Step:
     names = Counter(name for _module, name in _bindings(ast.parse(text).body))
     if repeated := [name for name, count in names.items() if count > 1 or (name == "*" and len(names) > 1)]:
         raise RefusedError(f"`{repeated[0]}` may be imported twice, and the last import counts")
-    splices = ruff_fixes(text, file_name, "I", area)
-    return Step(f"sort the imports: {count_of(splices, 'group')}", splices)
+    fixes, raw = ruff_fixes(text, file_name, "I", area), text.encode()
+    splices = [each for each in fixes if each.new.strip() != raw[each.start : each.end].decode().strip()]
+    return Step(f"sort the imports: {count_of(splices, 'group')}", tuple(splices))
 
 
 def remove_unused_imports(text: str, file_name: str, remove: Remove, area: Area) -> Step:

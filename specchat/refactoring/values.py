@@ -38,6 +38,7 @@ NUMBER = re.compile(
 ARITHMETIC = re.compile(r"[-+*/%()<>&|~^\s\d_.xXoObBa-fA-FeE]+")
 STRING = re.compile(r"(?P<prefix>[rRuUbB]{0,2})(?P<quote>[\"'])(?P<text>(?:(?!(?P=quote))[^\\\n])*)(?P=quote)")
 VERSION_TEXT = re.compile(rf"{VERSION}|v\d+(?:\.\d+)*")
+AMOUNT = re.compile(r"(?!0[xob])\d+(?:\.\d+)?[a-zA-Z]{1,3}")  # 5m, 10MiB: a text of YAML without quotes
 NUMBERED = re.compile(rf"v?\d+(?:\.\d+)+{VERSION_SUFFIX}")
 MAIN_TABLES = ([], ["project"], ["package"], ["tool.poetry"])  # whose `version` is that of the project
 KEYED = ("pair", "block_mapping_pair", "flow_pair", "table", "table_array_element")
@@ -171,7 +172,8 @@ def kind_of_literal(text: str, language: str) -> LiteralKind:
         return LiteralKind.BOOLEAN
     if text and text == nothing:
         return LiteralKind.NOTHING
-    if STRING.fullmatch(text) or VERSION_TEXT.fullmatch(text):
+    is_text = STRING.fullmatch(text) or VERSION_TEXT.fullmatch(text)
+    if is_text or (language == "yaml" and AMOUNT.fullmatch(text)):
         return LiteralKind.STRING
     is_number = NUMBER.fullmatch(text) or (re.search(r"\d", text) and ARITHMETIC.fullmatch(text))
     return LiteralKind.NUMBER if is_number else LiteralKind.OTHER

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from specchat.edit.contract import find_warnings
+from specchat.edit.contract import find_warnings, keep_contract
 from specchat.edit.source_text import make_source
 from specchat.syntax.languages import LANGUAGES
 from tests.front import command
@@ -227,6 +227,7 @@ def run(paths):
 """
 VAGUE = [  # words that name another place, or none: a value, a copy of a call, a whole text put into itself
     ("limit = 10", "limit = 11", "fix load_all", "line 6: `limit = 10` would become"),
+    ("limit = 10", "limit = 11", "set the limit to 20", "line 6: `limit = 10` would become"),
     ("limit = 10", "limit = 11", "support an empty list, see #1", "line 6: `limit = 10` would become"),
     ("> 1)", "> 2)", "handle an empty list in version 1.2", "line 14: `print("),
     ("> 1)", "< 1)", "make show faster", "line 14: `print("),
@@ -257,6 +258,27 @@ OTHER = [  # what a small model did to the bodies of real functions
         "line 1: `def find(text)` would become",
     ),
 ]
+MATCH = "impl C {\n    fn from(code: C) -> i32 {\n        match code {\n            C::A => 0,\n            C::B => 1,\n        }\n    }\n}\n"
+CUT_OUT = [  # of functions, with nothing in their place, by words about one kind of change or about no removal
+    ("go", GO, "import time, too", GO.replace("{ return a + b }", "{ }"), "line 17: `return a + b`"),
+    (
+        "rust",
+        MATCH,
+        "rename the parameter code of from to x",
+        MATCH.replace("            C::B => 1,\n", ""),
+        "line 5: `C::B => 1",
+    ),
+    ("python", COUNTS, "remove the unused import", COUNTS.replace("    limit = 10\n", ""), "line 6: `limit = 10`"),
+    ("python", COUNTS, "return a list of the lengths", COUNTS.replace("    limit = 10\n", ""), "line 6: `limit = 10`"),
+    (
+        "python",
+        COUNTS,
+        "support an empty list of paths",
+        COUNTS.replace("    return found[:limit]\n", ""),
+        "line 9: `return found",
+    ),
+]
+COUNTED = "import os\n\n\ndef add(a, b):\n    # the sum\n    return a + b\n"
 KEPT = [
     ("python", APP, "add a docstring to load", APP.replace("path):\n", 'path):\n    """Read a file."""\n')),
     ("python", APP, "rename load to read_json", APP.replace("load(", "read_json(")),
@@ -282,6 +304,8 @@ KEPT = [
     ("python", SCRIPT, "use logging instead of print", "import logging\n" + SCRIPT.replace("print", "logging.info")),
     ("python", SCRIPT, "stop printing done", SCRIPT.replace('print("done")\n', "")),
     ("python", SCRIPT, "remove the debug code", SCRIPT.replace('    print(path)\nprint("done")\n', "    pass\n")),
+    ("python", COUNTED, "get rid of the comments in add", COUNTED.replace("    # the sum\n", "")),
+    ("python", COUNTED, "strip the comments in `add`", COUNTED.replace("    # the sum\n", "")),
     ("python", SCRIPT, "remove the prints", SCRIPT.replace('    print(path)\nprint("done")\n', "    pass\n")),
     ("python", SHAPES, "split label", SHAPES.replace("        return f\"{self.name} of {self.area()}\"", "        return "
         "self._join(self.name)\n\n    def _join(self, name):\n        return f\"{name} of {self.area()}\"")),
@@ -314,7 +338,7 @@ KEPT = [
 
 def test_what_is_lost_without_being_asked_for_is_named_with_its_line():
     wrong = list[str]()
-    for language, before, instruction, after, expected in LOST + OTHER:
+    for language, before, instruction, after, expected in LOST + OTHER + CUT_OUT:
         assert before != after, instruction
         said = found(language, before, after, instruction)
         if not any(expected in each for each in said):
@@ -349,6 +373,27 @@ def test_no_model_writes_what_nothing_asked_for_and_a_right_answer_is_taken(shar
         if result == "WRONG WRITTEN" or (is_good_answer and result != "right"):
             wrong.append(f"{model}, {case.name}, {case.instruction!r}: {result}: {why}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_blank_lines_between_imports_may_go_where_these_are_sorted_and_no_others():
+    before, grouped = "import re\n\nimport os\n\nx = 1\n\ny = 2\n", "import os\nimport re\n"
+    after = "import os\nimport re\n\nx = 1\ny = 2\n"
+
+    def kept(old, new, instruction):
+        return keep_contract(make_source(old.encode(), "a.py"), new, instruction).text
+
+    assert after.replace("x = 1\n", "x = 1\n\n") == kept(before, after, "sort the imports")
+    assert grouped == kept("import os\n\nimport re\n", grouped, "group the imports")
+    assert "import os\n\nimport re\n" == kept("import os\n\nimport re\n", grouped, "document the imports")
+
+
+def test_lines_that_are_put_back_have_the_blank_lines_of_the_file():
+    old = "X = 1\n\n\ndef f(a):\n    check(a)\n\n    # the end\n    return a\n\n\ndef g(b):\n    return b\n"
+    renamed = old.replace("(b)", "(c)").replace("return b", "return c")
+    new = renamed.replace("    check(a)\n\n", "")
+    kept = keep_contract(make_source(old.encode(), "a.py"), new, "rename b to c in g")
+
+    assert renamed == kept.text
 
 
 @pytest.mark.full

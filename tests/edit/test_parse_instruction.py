@@ -76,12 +76,17 @@ def test_clear_words_are_an_operation():
 
 
 CODE = "def f(value, name, item): ...\n\nMAX_SIZE = 1\n__version__ = '0.1.0'\nline-length = 5\nconsole.log(1)\nf(2)\n"
+CODE += "now = 3\n"
 IN_A_TEXT = (  # words that are names, or mean one, because the text has them
     ("rename value to amount", Rename("value", "amount")),
     ("rename name to text", Rename("name", "text")),
     ("rename the parameter name to label", Rename("name", "label", NameKind.PARAMETER)),
     ("rename item to value", Rename("item", "value")),
     ("rename it to value", None),
+    ("rename the variable now in f to ticks", Rename("now", "ticks", NameKind.VARIABLE, "f")),
+    ("rename the variable this to that", None),
+    ("rename now to ticks", None),
+    ("rename the static item to row", Rename("item", "row", NameKind.CONSTANT)),
     ("rename the file to value", None),
     ("rename the local function f to g", Rename("f", "g", NameKind.FUNCTION)),
     ("in f rename item to row", Rename("item", "row", scope="f")),
@@ -95,6 +100,7 @@ IN_A_TEXT = (  # words that are names, or mean one, because the text has them
     ("MAX_SIZE=5", SetValue("MAX_SIZE", "5")),
     ("make MAX_SIZE 5", SetValue("MAX_SIZE", "5")),
     ("MAX_SIZE should be 5", SetValue("MAX_SIZE", "5")),
+    ("the line-length of tool should be 88", SetValue("line-length", "88", scope="tool")),
     ("set the max size to 5", SetValue("MAX_SIZE", "5")),
     ("set the line length to 88", SetValue("line-length", "88")),
     ("set the tab width to 88", None),

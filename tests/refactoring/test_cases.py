@@ -13,6 +13,8 @@ from specchat.edit.operations import (
     Remove,
     RemoveDefinition,
     Rename,
+    SetValue,
+    SortImports,
 )
 from specchat.edit.source_text import make_source
 from specchat.refactoring import RefusedError, plan_refactorings
@@ -71,6 +73,42 @@ def test_a_refusal_says_where_and_why():
     assert not [
         (text, found) for text, why in texts.items() if why not in (found := summary_of(text, Rename("old", "new")))
     ]
+
+
+def made(text: str, operation: Operation, name: str = "a.py") -> str:
+    try:
+        return make_refactoring(make_source(text.encode(), name), [operation]).text
+    except RefusedError as refused:
+        return str(refused)
+
+
+def test_a_name_beside_macros_of_rust_that_make_texts_of_their_arguments_is_sure_if_none_takes_it():
+    macro = "macro_rules! named { ($x:expr) => { stringify!($x) } }\n"
+    free = "fn f(old: i32) -> i32 { old }\n"
+    nested = 'fn f(old: i32) { println!("{}", named!(old)); }\n'
+    inner = 'fn f(old: bool) { println!("{} {}", !(old), format!("{}", anyhow!("{}", old))); }\n'
+    joined = "fn f(old: i32) -> i32 { paste! { [<o ld>] } }\n"
+
+    renamed = {each: made(macro + each, Rename("old", "neu"), "a.rs") for each in (free, nested, inner, joined)}
+
+    assert macro + free.replace("old", "neu") == renamed[free]
+    assert macro + inner.replace("old", "neu") == renamed[inner]
+    assert "a macro names `old` in line 2" == renamed[nested]
+    assert "the file may find names in other ways" == renamed[joined]
+
+
+def test_sorted_imports_keep_the_blank_lines_after_them():
+    text = "import re\nimport os\n\nos.umask(0)\nimport sys\n\n\nx = 1\n"
+
+    assert text.replace("import re\nimport os\n", "import os\nimport re\n") == made(text, SortImports())
+
+
+def test_an_amount_with_a_unit_is_a_text_of_yaml():
+    before = "run:\n  timeout: 5m\n  size: on\n"
+
+    assert before.replace("5m", "10m") == made(before, SetValue("timeout", "10m"), "a.yaml")
+    assert "the value of `size` is no constant" == made(before, SetValue("size", "10m"), "a.yaml")
+    assert "`size` is a number, not a text" == made("size: 0x1f\n", SetValue("size", "10m"), "a.yaml")
 
 
 def test_a_language_that_the_tree_does_not_know_is_left_to_a_model():
