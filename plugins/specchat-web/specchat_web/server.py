@@ -8,6 +8,7 @@ import asyncio
 import socket
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
@@ -21,7 +22,7 @@ from specchat_web.browser_access import BrowserAccess
 LOOPBACK = "127.0.0.1"
 VALID_SIZES = range(1, 1000)  # columns or rows that a browser may ask for
 # Seconds: until headers are complete, and for the rest of a body, which no page here reads.
-CONNECTION_OPTIONS = {"keepalive_timeout": 30.0, "lingering_time": 5.0}
+CONNECTION_OPTIONS: dict[str, Any] = {"keepalive_timeout": 30.0, "lingering_time": 5.0}
 SHUTDOWN_TIMEOUT_SECONDS = 15.0
 STOP_TIMEOUT_SECONDS = 10.0  # for the process of a tab to store its running answer
 SECURITY_HEADERS = {
