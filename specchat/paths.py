@@ -14,11 +14,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 HOME_VARIABLE = "SPECCHAT_HOME"
@@ -154,7 +154,7 @@ def remove_kv_file(path: Path) -> None:
     """Remove a file, a link or a pipe. A folder in its place is not ours, and moves aside; what cannot be, stays."""
     with suppress(OSError):
         is_folder = path.is_dir() and not path.is_symlink()
-        path.rename(f"{path}.{time.time_ns()}") if is_folder else path.unlink(missing_ok=True)
+        path.rename(f"{path}.{token_hex(8)}") if is_folder else path.unlink(missing_ok=True)
 
 
 def models_folder() -> Path:

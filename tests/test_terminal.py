@@ -186,7 +186,7 @@ ALLOWED = {
     "repl/terminal_ui.py": "the colours of a hunk",
     "repl/answer_printer.py": "a line that is erased, and a dimmed text; both are made printable before",
     "app/inspect_text.py": "the colours of tokens",
-    "cli/pull.py": "a progress bar",
+    "cli/notes.py": "a progress bar",
 }
 
 

@@ -42,7 +42,6 @@ NATIVE_KERNELS = (
 )  # fmt: skip
 INT8_TOLERANCE = 0.02  # two steps of a KV cache in 8 bits
 CPU = torch.device("cpu")
-LLAMA_SCALING = Scaling()
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +52,7 @@ class AttentionDimensions:
     kv_heads: int
     head_size: int
     epsilon: float
-    scaling: Scaling = LLAMA_SCALING
+    scaling: Scaling = Scaling()
     has_sinks: bool = False
     normalizes_values: bool = False  # by an RMS norm without a weight
 

@@ -125,7 +125,9 @@ def convolve(convolution: Convolution) -> Tensor:
 
 def delta_rule_by_torch(rule: DeltaRule, into: Tensor | None = None) -> Tensor:
     repeats = rule.value.shape[1] // rule.key.shape[1]
-    query, key = (_normalized(each).repeat_interleave(repeats, dim=1) for each in (rule.query, rule.key))
+    scale = lambda rows: torch.rsqrt((rows * rows).sum(dim=-1, keepdim=True) + NORM_EPSILON)
+    query, key = (each.float() for each in (rule.query, rule.key))
+    query, key = ((each * scale(each)).repeat_interleave(repeats, dim=1) for each in (query, key))
     query, value = query * query.shape[-1] ** -0.5, rule.value.float()
     parents: list[int] = list(range(-1, len(value) - 1)) if rule.parents is None else rule.parents.tolist()
     states, outputs = [rule.state[0].float()], list[Tensor]()
@@ -157,11 +159,6 @@ def convolution_by_torch(convolution: Convolution) -> Tensor:
     out = (convolution.x.to(weight.dtype)[convolution.windows].float() * weight.float()).sum(dim=1)
     out = (out if bias is None else out + bias.float()).to(weight.dtype)
     return (functional.silu(out) if convolution.has_silu else out).to(convolution.x.dtype)
-
-
-def _normalized(rows: Tensor) -> Tensor:
-    rows = rows.float()
-    return rows * torch.rsqrt((rows * rows).sum(dim=-1, keepdim=True) + NORM_EPSILON)
 
 
 def _kernel(name: str, rows: Tensor, state: Tensor | None = None) -> Kernel | None:

@@ -273,6 +273,6 @@ def test_an_unknown_method_is_an_error_and_the_connection_stays():
 
     with pytest.raises(HostError, match="unknown method"):
         line.call("sing", {})
-    with pytest.raises(HostError, match="a parameter is missing or wrong: 'session'"):
+    with pytest.raises(HostError, match="a parameter is missing or wrong: session must be a text"):
         line.call("session_info", {})
     assert "unloaded" == line.call("hello", {})["state"]

@@ -186,25 +186,22 @@ def tile_for(count: int, dtype: torch.dtype, has_tensor_cores: bool) -> Tile:
     return next((tile for tile in TILES if count <= DOT_ROWS * tile.dots), TILES[-1])
 
 
-@lru_cache
-def _multiprocessors(device: torch.device) -> int:
-    return multiprocessors(device) if _is_compiled() else 16
-
-
-@lru_cache
-def _has_tensor_cores(device: torch.device) -> bool:
-    return not _is_compiled() or compute_capability(device) >= TENSOR_CORES
-
-
 def _is_compiled() -> bool:
     return isinstance(_int4_kernel, triton.JITFunction)
+
+
+@lru_cache
+def _hardware(device: torch.device) -> tuple[bool, int]:
+    """Whether a device has tensor cores, and its multiprocessors."""
+    return (compute_capability(device) >= TENSOR_CORES, multiprocessors(device)) if _is_compiled() else (True, 16)
 
 
 def int4_product(rows: Tensor, weight: Int4Weight, bias: Tensor | None) -> Tensor:
     """rows @ weight.T + bias, in the dtype of the rows. [N, in] -> [N, out]"""
     count, (blocks, outputs, _words) = len(rows), weight.words.shape
-    tile = tile_for(count, rows.dtype, _has_tensor_cores(rows.device))
-    splits = split_count(outputs, blocks, _multiprocessors(rows.device)) if count <= FEW_ROWS else 1
+    has_tensor_cores, processors = _hardware(rows.device)
+    tile = tile_for(count, rows.dtype, has_tensor_cores)
+    splits = split_count(outputs, blocks, processors) if count <= FEW_ROWS else 1
     return tiled_product(rows, weight, bias, tile, splits)
 
 

@@ -83,13 +83,9 @@ class Int4Weight:
         places = torch.arange(0, 4 * NUMBERS_IN_WORD, 4, dtype=torch.int32, device=words.device)
         numbers = ((words >> places[:, None]) & 15).flatten(1)[:, : self.in_features]
         groups = self.groups[:, first:last]
-        scales = (groups >> 16).to(torch.int16).view(self.scale_dtype).float()
-        zeros, scales = (self._of_inputs(each) for each in (groups & 255, scales))
+        of_groups = groups & 255, (groups >> 16).to(torch.int16).view(self.scale_dtype).float()
+        zeros, scales = (each.T.repeat_interleave(self.group_size, dim=1)[:, : self.in_features] for each in of_groups)
         return ((numbers - zeros) * scales).to(dtype)
-
-    def _of_inputs(self, of_groups: Tensor) -> Tensor:
-        """[groups, rows] -> [rows, in]"""
-        return of_groups.T.repeat_interleave(self.group_size, dim=1)[:, : self.in_features]
 
 
 def words_of_block(group_size: int, inputs: int) -> int:

@@ -300,10 +300,6 @@ def _float_linear(source: WeightSource, bias: Tensor | None) -> QuantLinear:
     return float_linear(source.all_rows(), bias)
 
 
-def _linear_of_8_bit_blocks(source: WeightSource, bias: Tensor | None) -> QuantLinear:
-    return _packed_linear_of_8_bits(source, bias) or float_linear(source.all_rows(), bias)
-
-
 def _packed_linear_of_8_bits(source: WeightSource, bias: Tensor | None) -> QuantLinear | None:
     """Blocks of Q8_0, which the kernel for GGUF files multiplies; None where it cannot."""
     if source.device.type != "cpu" or source.shape[1] % GROUP:
@@ -318,7 +314,8 @@ QUANT_FORMATS: Mapping[str, Callable[[WeightSource, Tensor | None], QuantLinear]
     "fp8": _fp8_linear,
     "nf4": _nf4_linear,
     "nf4-double": partial(_nf4_linear, double_quant=True),
-    BLOCKS_OF_8_BITS: _linear_of_8_bit_blocks,  # of heads
+    # of heads
+    BLOCKS_OF_8_BITS: lambda source, bias: _packed_linear_of_8_bits(source, bias) or _float_linear(source, bias),
 }
 
 
@@ -331,10 +328,8 @@ def hardware_warning(quant_format: str, device: torch.device) -> str:
     if kind.is_gpu and quant_format == "int8" and not kind.has_bitsandbytes:
         return f"device {kind.name} has no int8 matmul: weights are dequantized in every pass, with no speedup"
     if kind.is_gpu:
-        has_matmul = quant_format != "fp8" or fp8_matmul(device)
-        return (
-            "" if has_matmul else "this GPU has no fp8 matmul: weights are dequantized in every pass, with no speedup"
-        )
+        lacks_matmul = quant_format == "fp8" and not fp8_matmul(device)
+        return "this GPU has no fp8 matmul: weights are dequantized in every pass, with no speedup" * lacks_matmul
     if quant_format == "fp8":
         return "CPUs have no fp8 matmul: weights are dequantized in every pass, which is slow; int8 is faster"
     if quant_format == "int8" and not multiplies_blocks():

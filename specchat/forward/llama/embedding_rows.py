@@ -23,7 +23,8 @@ class EmbeddingRows:
     device = torch.device("cpu")
 
     def __init__(self, shape: tuple[int, int], dtype: torch.dtype, read_rows: ReadTokenRows) -> None:
-        self.shape, self.dtype, self._read_rows = shape, dtype, read_rows
+        self.shape, self.dtype = shape, dtype
+        self._read: Callable[[Tensor], Tensor] = lambda tokens: read_rows(tokens.tolist())
         tokens, width = shape
         self._capacity = min(tokens, max(KEPT_BYTES // (width * dtype.itemsize), 1))
         self._rows = torch.empty(self._capacity, width, dtype=dtype)
@@ -44,17 +45,11 @@ class EmbeddingRows:
                 missing = distinct
                 self._places.fill_(ABSENT)
                 self._count = 0
-            self._keep(missing)
+            end = self._count + len(missing)
+            self._rows[self._count : end] = self._read(missing)
+            self._places[missing] = torch.arange(self._count, end)
+            self._count = end
             return self._rows[self._places[tokens]]
-
-    def _keep(self, tokens: Tensor) -> None:
-        end = self._count + len(tokens)
-        self._rows[self._count : end] = self._read(tokens)
-        self._places[tokens] = torch.arange(self._count, end)
-        self._count = end
-
-    def _read(self, tokens: Tensor) -> Tensor:
-        return self._read_rows(tokens.tolist())
 
 
 EmbeddingTable = Tensor | EmbeddingRows  # [V, D]: the input embeddings of a pass

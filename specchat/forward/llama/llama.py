@@ -30,7 +30,7 @@ from specchat.forward.batch import (
     chain_nodes,
 )
 from specchat.forward.cuda.cuda_graphs import CudaGraphs, GraphedNetwork, GraphSettings, PassOutput
-from specchat.forward.fused_ops import LLAMA_SCALING, AttentionDimensions, TorchOps, select_fused_ops
+from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
 from specchat.forward.linear.expert_linear import ExpertLinear
 from specchat.forward.linear.linear import Linear, QuantLinear
 from specchat.forward.llama.decoder_layer import AttentionKind, DecoderLayer, PerLayerInput, RopeAngles
@@ -53,7 +53,7 @@ class Dimensions:
     vocab_size: int
     epsilon: float
     max_position_embeddings: int
-    scaling: Scaling = LLAMA_SCALING
+    scaling: Scaling = Scaling()
     experts: ExpertSizes | None = None  # of networks whose MLP is a mixture of experts
     has_sinks: bool = False  # a learned score of each head beside the scores of the keys
     delta_net: DeltaNetSizes | None = None  # of the recurrent layers
@@ -124,7 +124,9 @@ class LlamaModel:
         is_capturable = graphs is None or kind_of(self.device).has_kernels  # native kernels are not
         ops = _fused_ops(weights.attentions, self._like if is_capturable and _have_one_dtype(weights) else None)
         self.ops = ops[0]  # they differ in attention only
-        self.is_batch_invariant = all(each.is_batch_invariant for each in ops) and _have_invariant_linears(weights)
+        parts = (*weights.layers, weights.per_layer_input, weights.lm_head)
+        has_invariant_linears = isinstance(weights.lm_head, QuantLinear) and all(map(_is_invariant, parts))
+        self.is_batch_invariant = all(each.is_batch_invariant for each in ops) and has_invariant_linears
         # an expert computes as many rows as chose it, whatever the number of rows of the pass
         self.is_exact = self.is_batch_invariant or (limits.exact and dimensions.experts is None)
         self.limits = limits = replace(limits, exact=limits.exact and not self.is_batch_invariant)
@@ -295,11 +297,6 @@ def _have_one_dtype(weights: Weights) -> bool:
     if (per_layer := weights.per_layer_input) is not None:
         others += [per_layer.embedding, per_layer.norm]
     return all(each.dtype == weights.norm.dtype for each in (weights.embedding, *others))
-
-
-def _have_invariant_linears(weights: Weights) -> bool:
-    parts = (*weights.layers, weights.per_layer_input, weights.lm_head)
-    return isinstance(weights.lm_head, QuantLinear) and all(map(_is_invariant, parts))
 
 
 def _is_invariant(part: object) -> bool:

@@ -15,6 +15,7 @@ import stat
 import subprocess
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -42,7 +43,9 @@ class InstructionSet:
 
     def library_name(self) -> str:
         """It contains a hash, so a library from other sources or flags, or for another system, is never loaded."""
-        return f"native_{self.name}-{source_hash(*self.flags, platform.machine(), platform.system())}.so"
+        code = (path.read_text(encoding="utf-8") for path in (*HEADERS, *SOURCES))
+        made_of = "\0".join((*code, *FLAGS, *self.flags, platform.machine(), platform.system()))
+        return f"native_{self.name}-{hashlib.sha256(made_of.encode()).hexdigest()[:24]}.so"
 
     def wheel_path(self) -> Path:
         return FOLDER / self.library_name()
@@ -91,12 +94,6 @@ def best_in_wheel(sets: Iterable[InstructionSet]) -> InstructionSet | None:
     return next((each for each in sets if each.wheel_path().exists()), None)
 
 
-def source_hash(*more: str) -> str:
-    """Of all sources and these words, such as flags."""
-    code = [path.read_text(encoding="utf-8") for path in (*HEADERS, *SOURCES)]
-    return hashlib.sha256("\0".join((*code, *FLAGS, *more)).encode()).hexdigest()[:24]
-
-
 def find_compiler() -> str | None:
     names = (os.environ.get("CXX", ""), *COMPILERS)
     return next((path for name in names if name and (path := shutil.which(name))), None)
@@ -106,10 +103,8 @@ def compile_best_library(compiler: str, sets: Sequence[InstructionSet]) -> Path:
     """The library with the most extensions that this compiler knows: older ones know neither AMX nor bfloat16."""
     *extended, last = sets
     for each in extended:
-        try:
+        with suppress(subprocess.CalledProcessError):
             return _compile_once(compiler, each)
-        except subprocess.CalledProcessError:
-            continue
     return _compile_once(compiler, last)
 
 
@@ -151,11 +146,7 @@ def compile_library(compiler: str, flags: Collection[str], library: Path) -> Non
         command = (compiler, *FLAGS, *flags, *map(str, arguments))
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_SECONDS)
 
-    with (
-        TemporaryDirectory(dir=library.parent, prefix=".compiling-") as folder,
-        ThreadPoolExecutor(os.cpu_count()) as pool,
-    ):
+    with TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
         objects = [Path(folder, f"{source.stem}.o") for source in SOURCES]
         list(pool.map(lambda source, target: call("-c", source, "-o", target), SOURCES, objects))
-        call(*objects, "-o", linked := Path(folder, library.name))
-        linked.replace(library)
+        call(*objects, "-o", library)

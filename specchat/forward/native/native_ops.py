@@ -11,6 +11,7 @@ import ctypes
 import os
 import subprocess
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -115,12 +116,10 @@ def _instruction_sets_here() -> list[InstructionSet]:
 
 def _load_from_wheel(sets: Sequence[InstructionSet]) -> NativeKernels | None:
     """None also where the library of the wheel needs a newer system than this one."""
-    if (best := best_in_wheel(sets)) is None:
-        return None
-    try:
-        return _load(best.wheel_path(), f"compiled in the wheel, for {best.name}")
-    except OSError:
-        return None
+    if (best := best_in_wheel(sets)) is not None:
+        with suppress(OSError):
+            return _load(best.wheel_path(), f"compiled in the wheel, for {best.name}")
+    return None
 
 
 def _load_compiled(sets: Sequence[InstructionSet]) -> NativeKernels:

@@ -62,12 +62,14 @@ def find_form(network: PreTrainedModel, limits: BatchLimits) -> DecodingForm:
     is_recurrent, reason = has_recurrent_layers(network), ""
     with _narrow_windows(network), _in_float32(network):
         text, forms = _text(network), [DecodingForm(name) for name in decoding_forms()]
+        attention = getattr(network.config, "attention_layers", None) or ()
         forms = [form for form in forms if form.has_own_cache or not is_recurrent]
         for expected, form in product(_expectations(network), forms):
             model = partial(build_model, network, form, None, limits)
             fault = _fault(lambda model=model, expected=expected: _check(model(), text, expected))
-            if not fault and form.name == TREES and (fault := _windows_by_row(network)):
-                reason = fault
+            if not fault and form.name == TREES and "local" in attention:
+                # GPT-Neo cuts its local attention by row, and rows of a tree are not in the order of their positions
+                reason = "its local attention counts rows and not positions"
                 continue
             if not fault:
                 return DecodingForm(form.name, RECURRENT if is_recurrent and form == forms[0] else reason)
@@ -211,12 +213,6 @@ def _fault(check: Callable[[], None]) -> str:
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         return f"our KV cache does not suit it ({first_line(error)[:100]})"
     return ""
-
-
-def _windows_by_row(network: PreTrainedModel) -> str:
-    """GPT-Neo cuts its local attention by row, and rows of a tree are not in the order of their positions."""
-    is_local = "local" in (getattr(network.config, "attention_layers", None) or ())
-    return "its local attention counts rows and not positions" if is_local else ""
 
 
 def _text(network: Any) -> list[int]:

@@ -198,15 +198,12 @@ def _matrices(weight: Any, dim: int = 0) -> Any:
     return weight.matrices if isinstance(weight, QuantExperts) and dim == 0 else NotImplemented
 
 
-def _iterator(weight: Any) -> Any:
-    return iter(weight.matrices) if isinstance(weight, QuantExperts) else NotImplemented
-
-
 OPERATIONS: dict[str, Callable[..., Any]] = {
     "linear": _linear,
     "matmul": _matmul, "__matmul__": _matmul, "mm": _matmul, "bmm": _matmul, "addmm": _addmm,
     "T": _flip, "mT": _flip, "t": _flip, "transpose": _flip, "swapaxes": _flip,
-    "__getitem__": _item, "unbind": _matrices, "__iter__": _iterator,
+    "__getitem__": _item, "unbind": _matrices,
+    "__iter__": lambda weight: iter(weight.matrices) if isinstance(weight, QuantExperts) else NotImplemented,
 }  # fmt: skip
 
 
