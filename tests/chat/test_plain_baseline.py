@@ -114,6 +114,7 @@ def test_a_shown_factor_is_within_fifteen_percent_of_the_truth_when_the_load_cha
     assert len(single) >= (0.85 if per_conversation > 1 else 0.4) * ANSWERS
 
 
+@pytest.mark.full
 @each_row("per_conversation", [1, 8])
 @each_row("machine", MACHINES.values())
 def test_the_truth_lies_in_the_interval(machine, per_conversation):

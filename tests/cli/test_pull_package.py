@@ -44,6 +44,7 @@ def test_a_yes_downloads_and_prints_the_file_alone(monkeypatch):
     assert CONTENT == Path(ran.out.decode().strip()).read_bytes()
 
 
+@pytest.mark.full
 def test_a_bar_is_drawn_on_a_terminal_and_nowhere_else(monkeypatch):
     quiet = pulled(monkeypatch, "--yes").err
     packaged = pulled(monkeypatch, on_terminal=True).err  # it is here: the bar ends at once

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from itertools import product
 from textwrap import dedent
 
+import pytest
+
 from specchat.app.edit_task import EditJob, run_edit
 from specchat.app.model_ability import ModelAbility
 from specchat.edit.edit_plan import Region
@@ -79,6 +81,7 @@ def edits() -> Iterator[tuple[str, str, str, str, bool, bool]]:
                 yield name, place, format_, style, has_tabs, is_crlf
 
 
+@pytest.mark.full
 @each_row("name, place, format_, style, has_tabs, is_crlf", edits)
 def test_indentation_survives(name, place, format_, style, has_tabs, is_crlf):
     text = PYTHON if name == "a.py" else JAVASCRIPT

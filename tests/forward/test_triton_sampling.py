@@ -79,6 +79,7 @@ def test_seeds_and_positions_of_any_size_give_the_noise_of_the_cpu(seed, dtype):
     assert_tokens_are_those_of_the_cpu(random_logits(4, 1500, dtype), Sampler(0.8, seed=seed), positions)
 
 
+@pytest.mark.full
 @each_row("name", ODD_ROWS)
 @each_row("temperature", TEMPERATURES)
 def test_ties_masks_and_broken_numbers_are_those_of_torch(temperature, name):
@@ -102,6 +103,7 @@ def test_padding_is_never_sampled(temperature, vocab_size):
     assert_tokens_are_those_of_the_cpu(logits, Sampler(temperature, seed=3, vocab_size=vocab_size), (8, 9))
 
 
+@pytest.mark.full
 @each_row("count", [2, 16])
 @each_row("temperature", [0.0, 0.8])
 @each_row("is_reduced", [False, True])

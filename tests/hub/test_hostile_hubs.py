@@ -96,6 +96,7 @@ def a_byte_more_each_time():
     return lambda: iter([head(Content_Length=SIZE), b"x" * next(sizes)])
 
 
+@pytest.mark.full
 @each_row(
     "name, reply, said, requests",
     [

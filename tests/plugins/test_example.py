@@ -48,6 +48,7 @@ def example(installed, monkeypatch):
     rediscover()
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("example")
 def test_the_list_has_its_version_and_its_extensions(capsys):
     assert 0 == run(["plugins"])
