@@ -33,9 +33,9 @@ from specchat_bench.measure import (
 )
 from specchat_bench.sample_store import SampleStore
 from tests.each_row import each_row
-from tests.plugins.test_auto import DRAFTING, REQUEST, TINY, Listening
+from tests.plugins.test_auto import DRAFTING, REQUEST, Listening
 from tests.test_one_number import RATE, STEPS, of_steps
-from tests.tiny import speaking
+from tests.tiny import speaking, tiny_profile
 
 GRID = Grid(("draft", "lookup"), budgets=(2, 4), max_tokens=12)
 PROMPTS = {"edit": [Request("abcabc abcabc abc")], "chat": [Request("why"), Request("how"), Request("when")]}
@@ -356,6 +356,6 @@ def test_a_drafter_of_a_plugin_is_measured_with_a_limited_width(install):
     called: list[str] = []
     drafting.knowing = lambda _parts: Listening(called)
 
-    engine_measurer(load_engine(TINY))(REQUEST, Combination("chat", 0.0, "knowing", width=1))
+    engine_measurer(load_engine(tiny_profile()))(REQUEST, Combination("chat", 0.0, "knowing", width=1))
 
     assert {"observe", "propose"} <= set(called)
