@@ -14,8 +14,11 @@ Importing this package imports neither torch nor models; the first question load
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # before anything imports huggingface_hub
 
 if TYPE_CHECKING:
     from specchat.chat.events import (

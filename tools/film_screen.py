@@ -18,6 +18,8 @@ from specchat.tui.app import SpecchatApp
 from tools.moving_picture import Frame, Row, draw_moving, row_of
 from tools.screen_driver import ScreenDriver
 from tools.screen_walk import (
+    Action,
+    Fact,
     Requests,
     Step,
     Walk,
@@ -53,14 +55,32 @@ def describe(tower):
 CHANGE = "rename beam to visible_range"
 FRAME_SECONDS, MOST_SECONDS, HELD_SECONDS = 0.12, 0.2, 2.0
 TITLE = "specchat: a question, its answer with the share of right drafts, and an edit that is reviewed hunk by hunk"
+
+
+def decide(key: str, fact: Fact) -> Action:
+    """Press a key until the fact holds: one that is pressed before a hunk can have been seen does not count."""
+
+    async def act(walker: Walker) -> None:
+        while not fact(walker):
+            if can_be_reviewed(walker):
+                await walker.driver.press(key)
+            await asyncio.sleep(FRAME_SECONDS)
+
+    return act
+
+
 FILM = (
     Step("an empty chat", [wait_until(is_connected)], ["Ask something below"]),
     Step("a question is typed", [type_keys("{question}")], ["{question}"]),
     Step("its answer", [press("enter"), wait_until(is_answered)], [" tok ·"]),
     Step("an edit is asked for", [type_keys(f"/edit {FILMED_FILE} {CHANGE}")]),
     Step("its first hunk", [press("enter"), wait_until(can_be_reviewed)], ["Take this change? y yes n no"]),
-    Step("its second hunk", [press("y"), wait_until(can_be_reviewed)], ["Take this change? y yes n no"]),
-    Step("both are taken", [press("y"), wait_until(is_in_prompt)], ["applied 2/2 hunks", "/undo"]),
+    Step(
+        "its second hunk",
+        [decide("y", lambda walker: "hunk 2/2" in walker.driver.shown)],
+        ["Take this change? y yes n no"],
+    ),
+    Step("both are taken", [decide("y", is_in_prompt)], ["applied 2/2 hunks", "/undo"]),
 )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import subprocess
+import sys
 
 import pytest
 from huggingface_hub import constants
@@ -131,6 +133,27 @@ def test_a_file_that_does_not_come_ends_after_three_tries(reach, monkeypatch, na
     assert requests >= len(server.requests) - 1
     assert server.sent_bytes < MAX_SENT_BYTES
     assert not files.snapshot.exists()
+
+
+ASK = """
+from specchat.hub.repo_files import list_repo_files
+from huggingface_hub.utils import build_hf_headers
+
+list_repo_files({model!r})
+print(build_hf_headers()["user-agent"])
+"""
+
+
+def test_a_hub_is_asked_for_the_listing_and_told_nothing_else(tmp_path):
+    """huggingface_hub would ask for names of programs by which to say what runs it, and tell the version of torch."""
+    with hostile({LISTING: listing(weights())}) as server:
+        ran = subprocess.run(
+            [sys.executable, "-c", ASK.format(model=MODEL)], capture_output=True, text=True, check=True,
+            env={"PATH": "", "HF_ENDPOINT": server.address, "HF_HOME": str(tmp_path)},
+        )  # fmt: skip
+
+    assert [f"GET {LISTING}?blobs=true HTTP/1.1"] == server.requests
+    assert "torch" not in ran.stdout
 
 
 def test_a_listing_with_names_of_other_folders_writes_nothing_there(reach, tmp_path):
