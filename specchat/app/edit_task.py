@@ -234,7 +234,7 @@ class _Edit:
         if self.failures:
             yield f"{self.failures[-1]}; now trying {way.description}"
         elif self.job.ability:
-            lines = sum(each.last - each.first + 1 for each in way.regions) or self.job.source.text.count("\n")
+            lines = sum(each.last - each.first + 1 for each in way.regions) or self.job.lines
             if warning := self.job.ability.warning_before(lines):
                 yield f"{self.job.source.name}: {warning}"
 

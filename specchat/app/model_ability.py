@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from specchat.edit.edit_plan import FORMATS, Format
-from specchat.edit.measured_formats import measured_success, read_counts
+from specchat.edit.measured_formats import LONG, SHORT, measured_success, read_counts
 from specchat.errors import ModelError
 from specchat.profile import Models
 from specchat.profile.keys import AUTO, EMBEDDED
@@ -49,7 +49,7 @@ class ModelAbility:
 
     def format_key(self, format_: Format, lines: int) -> str:
         """What counts it for a text of so many lines."""
-        return f"{format_}, {'long' if lines > (self.lines or WHOLE_LINES) else 'short'}"
+        return f"{format_}, {LONG if lines > (self.lines or WHOLE_LINES) else SHORT}"
 
     def formats(self, lines: int, *, is_part: bool = False) -> list[Format]:
         """In which order it is asked for all of a text, for chosen lines or what the instruction names, or for changes.

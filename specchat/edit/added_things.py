@@ -55,10 +55,8 @@ REPLACEMENT = re.compile(
 
 def missing_addition(source: Source, text: str, instruction: str) -> str:
     """What was to be added and is not there, in words for people; "" if it is there, or if that cannot be told."""
-    replacements, verb = (
-        [match["new"] for match in REPLACEMENT.finditer(instruction)],
-        WORDS[May.ADD].match(instruction),
-    )
+    replacements = [match["new"] for match in REPLACEMENT.finditer(instruction)]
+    verb = WORDS[May.ADD].match(instruction)
     if not replacements and not verb:
         return ""
     lines = _added_lines(source, text, instruction)

@@ -265,7 +265,7 @@ class Comparison:
             self._new, {*self._pairs.added, *(self._pairs.became[old] for old in self._changed - self._wrong_changed)}
         )
         lines, kept, shift = split_lines(self.source.text), list[Change](), 0
-        for change in diff_lines(lines, split_lines(self.text)):
+        for change in self._line_changes:
             first = change.first + shift
             shift += len(change.new) - len(change.old)
             old, new = range(change.first + 1, change.end + 1), range(first + 1, first + len(change.new) + 1)
@@ -326,9 +326,12 @@ class Comparison:
 
     def _is_cut_out(self, statement: Statement) -> bool:
         """Whether a statement is gone with nothing in the place of its lines."""
-        sides = (split_lines(each) for each in (self.source.text, self.text))
-        cuts = (range(each.first, each.end) for each in diff_lines(*sides) if not "".join(each.new).strip())
+        cuts = (range(each.first, each.end) for each in self._line_changes if not "".join(each.new).strip())
         return any(statement.line - 1 in cut and statement.last_line - 1 in cut for cut in cuts)
+
+    @cached_property
+    def _line_changes(self) -> list[Change]:
+        return list(diff_lines(split_lines(self.source.text), split_lines(self.text)))
 
     @cached_property
     def _regions(self) -> tuple[Region, ...]:

@@ -21,7 +21,8 @@ from specchat.paths import read_json_object, write_atomically
 MIN_EDITS, MAX_COUNT, MAX_MODELS = 8, 64, 32  # fewer edits in a format say nothing
 UNKNOWN_SUCCESS = 0.5
 AT_ONCE, REPAIRED, FAILED = OUTCOMES = ("at once", "repaired", "failed")  # repaired: after it was told of an error
-KEYS = set(map(", ".join, product(FORMATS, ("short", "long"), OUTCOMES)))
+SHORT, LONG = LENGTHS = ("short", "long")  # texts
+KEYS = set(map(", ".join, product(FORMATS, LENGTHS, OUTCOMES)))
 
 
 def measured_success(counts: Mapping[str, int], key: str) -> tuple[float, str]:
