@@ -11,7 +11,7 @@ from specchat.errors import DeclinedError, UsageError
 from specchat.repl.word_wrap import wrapped
 from specchat.terminal import printable_with_tabs, raw_stream
 
-OnBytes = Callable[[int, str], None]  # the bytes that are here, and what comes
+UpdateBar = Callable[[int, str], None]  # by the bytes that are here, and what comes
 
 
 def print_note(line: str) -> None:
@@ -37,7 +37,7 @@ def confirm(question: str, action: str, declined_message: str) -> None:
 
 
 @contextmanager
-def download_bar(title: str, total: int, completed: int = 0) -> Generator[OnBytes]:
+def download_bar(title: str, total: int, completed: int = 0) -> Generator[UpdateBar]:
     """The one progress bar of downloads, on a terminal only."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn

@@ -29,6 +29,7 @@ from specchat.edit.source_text import Source
 from specchat.edit.syntax_check import check_syntax
 from specchat.errors import BrokenEditError
 from specchat.refactoring.identifier_rename import rename_identifier
+from specchat.refactoring.language_rules import PYTHON
 from specchat.refactoring.moves import move_statement
 from specchat.refactoring.python_imports import remove_unused_imports, sort_imports
 from specchat.refactoring.python_rename import rename_in_part, rename_in_python
@@ -44,7 +45,6 @@ from specchat.refactoring.splices import (
 from specchat.refactoring.values import add_parameter, set_value
 from specchat.syntax import language_of
 
-PYTHON = "python"
 HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".hxx")
 
 

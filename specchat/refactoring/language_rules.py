@@ -13,6 +13,7 @@ from specchat.edit.operations import NameKind
 RULES_FILE = Path(__file__).with_suffix(".toml")
 Context = tuple[str, str]  # the type of the node around a name, and the field in which the name stands; "" for none
 ANY_FIELD = "*"
+PYTHON = "python"
 
 
 @dataclass(frozen=True)

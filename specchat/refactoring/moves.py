@@ -13,14 +13,13 @@ from itertools import takewhile
 from tree_sitter import Node
 
 from specchat.edit.operations import Move
-from specchat.refactoring.language_rules import directive_pattern
+from specchat.refactoring.language_rules import PYTHON, directive_pattern
 from specchat.refactoring.python_dangers import MODULE_LOOKUPS, PLAIN_DECORATORS
 from specchat.refactoring.python_text import NO_RELATIVES
 from specchat.refactoring.removals import comments_above, parsed
 from specchat.refactoring.splices import RefusedError, Splice, Step, UnknownLanguageError, count_of, line_area
 from specchat.syntax.parse import find_nodes, node_text
 
-PYTHON = "python"
 DEFINITIONS = ("function_definition", "class_definition")
 NOTES_ORDER = re.compile(
     r"__init_subclass__|__subclasses__|metaclass|__prepare__|getsource|currentframe|\bgetmembers\b"

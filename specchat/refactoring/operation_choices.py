@@ -30,11 +30,10 @@ from specchat.edit.operations import (
 )
 from specchat.edit.parse_instruction import NAME, NO_NAMES, NUMBER, THINGS, VALUE, VERSION
 from specchat.edit.source_text import Source
-from specchat.refactoring.language_rules import rules_of
+from specchat.refactoring.language_rules import PYTHON, rules_of
 from specchat.syntax.definitions import definitions
 from specchat.syntax.statements import statements
 
-PYTHON = "python"
 MAX_CHOICES = 40
 MAX_WORDS = 20  # beside the names: a longer instruction is hardly one operation
 QUOTED = r"`[^`\n]+`|(?<!\w)(?P<sign>[\"'])[^\"'\n]*(?P=sign)(?!\w)"  # not the apostrophe of a word

@@ -13,7 +13,7 @@ from pathlib import Path
 from tree_sitter import Node
 
 from specchat.edit.operations import NameKind, Removable, Remove, RemoveDefinition
-from specchat.refactoring.language_rules import directive_pattern, rules_of
+from specchat.refactoring.language_rules import PYTHON, directive_pattern, rules_of
 from specchat.refactoring.project_mentions import check_mentions_of_word
 from specchat.refactoring.python_text import check_parses, one_of
 from specchat.refactoring.splices import (
@@ -29,7 +29,6 @@ from specchat.refactoring.splices import (
 from specchat.syntax.definitions import Definition, definitions
 from specchat.syntax.parse import COMMENT_TYPES, ancestors, find_nodes, node_text, syntax_tree
 
-PYTHON = "python"
 # `logger.info(…)`, `self._log.warning(…)`, `logging.getLogger(__name__).debug(…)`
 LOGGING_CALL = (
     r"(?:\w+\.)*_?(?:logging|logger|log|LOGGER|LOG)(?:\.getLogger\([\w\"'.]*\))?"

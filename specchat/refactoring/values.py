@@ -15,7 +15,7 @@ from tree_sitter import Node
 
 from specchat.edit.operations import AddParameter, NameKind, SetValue
 from specchat.edit.parse_instruction import VERSION, VERSION_SUFFIX
-from specchat.refactoring.language_rules import rules_of
+from specchat.refactoring.language_rules import PYTHON, rules_of
 from specchat.refactoring.project_mentions import PYTHON_SUFFIXES, files_with
 from specchat.refactoring.python_dangers import PLAIN_DECORATORS
 from specchat.refactoring.python_rename import check_new_name
@@ -25,7 +25,6 @@ from specchat.refactoring.splices import Area, RefusedError, Splice, Step, Unkno
 from specchat.syntax.parse import COMMENT_TYPES, ancestors, find_nodes, node_text
 
 DATA_LANGUAGES = frozenset(("json", "toml", "yaml"))
-PYTHON = "python"
 # What else binds a name in Python, with the field of the names.
 REBINDING = {
     "augmented_assignment": "left", "for_statement": "left", "for_in_clause": "left", "named_expression": "name",

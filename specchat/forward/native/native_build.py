@@ -101,11 +101,10 @@ def find_compiler() -> str | None:
 
 def compile_best_library(compiler: str, sets: Sequence[InstructionSet]) -> Path:
     """The library with the most extensions that this compiler knows: older ones know neither AMX nor bfloat16."""
-    *extended, last = sets
-    for each in extended:
+    for each in sets[:-1]:
         with suppress(subprocess.CalledProcessError):
             return _compile_once(compiler, each)
-    return _compile_once(compiler, last)
+    return _compile_once(compiler, sets[-1])
 
 
 def _compile_once(compiler: str, instruction_set: InstructionSet) -> Path:
