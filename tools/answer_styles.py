@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -132,16 +132,22 @@ def without_lines(text: str, statement: Statement) -> str:
     return "\n".join([*lines[: statement.line - 1], *lines[statement.last_line :]])
 
 
+def without_first(name: str, text: str, found: Iterable[Statement]) -> str:
+    """The text without the first of these statements without which it still parses; "" where none can go."""
+    shorter = (without_lines(text, each) for each in found)
+    return next((each for each in shorter if is_valid(name, each)), "")
+
+
 def without_a_statement(name: str, old: str, new: str) -> str:
     """The new text without a statement at the top level, or of a class, that was not to change."""
     found = [each for each in kept_statements(name, old, new) if not (each.is_inner or each.is_import)]
-    return next((text for each in found if is_valid(name, text := without_lines(new, each))), "")
+    return without_first(name, new, found)
 
 
 def without_a_call(name: str, old: str, new: str) -> str:
     """The new text without a call, alone in its line in a function, that was not to change."""
     found = [each for each in kept_statements(name, old, new) if each.is_inner and each.kind == "call"]
-    return next((text for each in found if is_valid(name, text := without_lines(new, each))), "")
+    return without_first(name, new, found)
 
 
 def with_another_constant(name: str, old: str, new: str) -> str:
@@ -159,6 +165,12 @@ def promise(name: str) -> str:
     """The comment that a lazy model writes in the place of the rest of a file."""
     sign = COMMENT_SIGNS.get(language_of(name), "//")
     return f"{sign} ... rest of the code unchanged ..."
+
+
+def half(name: str, text: str) -> str:
+    """The first half of a text, and a promise."""
+    lines = text.split("\n")
+    return "\n".join([*lines[: len(lines) // 2], promise(name)])
 
 
 def lazy(name: str, old: str, new: str) -> str:

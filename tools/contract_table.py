@@ -22,7 +22,7 @@ from specchat.edit.edit_turn import EditRun, result_of
 from specchat.edit.source_text import make_source
 from specchat.errors import SpecchatError
 from specchat_bench.columns import markdown_table
-from tools.answer_styles import PerfectModel, fenced, promise
+from tools.answer_styles import PerfectModel, fenced, half
 
 WINDOW_TOKENS = 10**5
 OUTCOMES = ("right", "put back", "refused", "WRONG WRITTEN")
@@ -344,8 +344,7 @@ CASES = (
 
 
 def lazy(case: ContractCase) -> str:
-    lines = case.right.split("\n")
-    return "\n".join([*lines[: len(lines) // 2], promise(case.name)])
+    return half(case.name, case.right)
 
 
 def with_another_call(case: ContractCase) -> str:

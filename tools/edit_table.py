@@ -40,12 +40,11 @@ from specchat_bench.columns import markdown_table
 from tools.answer_styles import (
     PerfectModel,
     fenced,
-    is_valid,
+    half,
     kept_statements,
     lazy,
-    promise,
     with_another_constant,
-    without_lines,
+    without_first,
 )
 from tools.edit_cases import TableCase, eval_cases, mechanical_cases, sketch_cases, trap_cases
 
@@ -61,16 +60,14 @@ def perfect(case: TableCase) -> str:
 
 def lazy_answer(case: TableCase) -> str:
     """The new text up to its last change, or half of it, and a promise."""
-    lines = case.wanted.split("\n")
-    half = "\n".join([*lines[: len(lines) // 2], promise(case.name)])
-    return fenced(lazy(case.name, case.text, case.wanted) or half, language_of(case.name))
+    text = lazy(case.name, case.text, case.wanted) or half(case.name, case.wanted)
+    return fenced(text, language_of(case.name))
 
 
 def lossy(case: TableCase) -> str:
     """The new text without one statement that was to stay; "" where none can go."""
     found = kept_statements(case.name, case.text, case.wanted)
-    texts = (without_lines(case.wanted, each) for each in found if not each.is_import)
-    text = next((each for each in texts if is_valid(case.name, each)), "")
+    text = without_first(case.name, case.wanted, (each for each in found if not each.is_import))
     return fenced(text, language_of(case.name)) if text else ""
 
 

@@ -13,6 +13,9 @@ from specchat.forward.native.native_build import INSTRUCTION_SETS, PLAIN, best_i
 from tests.each_row import each_row
 
 needs_the_build_backend = pytest.mark.skipif(find_spec("hatchling") is None, reason="hatchling is not installed")
+on_linux = pytest.mark.skipif(
+    not Path("/proc/cpuinfo").exists() or platform.machine() != "x86_64", reason="not Linux x86-64"
+)
 CPUS = {  # the best library for each, by what torch says of the CPU
     "avx512-amx": ("AVX512", {"VNNI", "BF16", "AMX"}),
     "avx512-bf16": ("AVX512", {"VNNI", "BF16"}),
@@ -80,7 +83,7 @@ def test_the_wheel_names_the_oldest_system_on_which_its_libraries_load(tmp_path,
 
 
 @needs_the_build_backend
-@pytest.mark.skipif(not Path("/proc/cpuinfo").exists() or platform.machine() != "x86_64", reason="not Linux x86-64")
+@on_linux
 def test_the_installation_of_a_clone_compiles_what_torch_would_choose_here(tmp_path, monkeypatch):
     from hatch_build import compile_for_clone
 
@@ -98,15 +101,22 @@ def test_the_installation_of_a_clone_compiles_what_torch_would_choose_here(tmp_p
 
 
 @needs_the_build_backend
+@on_linux
 def test_an_installation_without_a_working_compiler_is_complete(monkeypatch):
     from hatch_build import compile_for_clone
 
-    def fail(*_arguments):
+    tried = []
+
+    def fail(*arguments):
+        tried.append(arguments)
         raise subprocess.CalledProcessError(1, "cc")
 
+    monkeypatch.setattr(native_build, "find_compiler", lambda: "cc")
     monkeypatch.setattr(native_build, "compile_best_library", fail)
 
     compile_for_clone()
+
+    assert 1 == len(tried)
 
 
 @needs_the_build_backend

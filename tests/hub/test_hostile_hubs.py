@@ -76,7 +76,7 @@ def reach(monkeypatch, tmp_path):
         ("a commit that is a path", listing(weights(), sha="../../x"), "no valid hashes"),
         ("no commit", listing(weights(), sha=None), "no valid hashes"),
         ("a name that is a number", listing({"rfilename": 7, "size": 1}, weights()), NO_HUB),
-        ("a card that is a text", listing(weights(), cardData="mit", sha=None), "no valid hashes"),
+        ("a model card that is a text", listing(weights(), cardData="mit", sha=None), "no valid hashes"),
     ],
 )  # fmt: skip
 def test_a_listing_that_is_none_is_one_sentence(reach, monkeypatch, name, reply, said):
