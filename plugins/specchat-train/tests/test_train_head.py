@@ -148,7 +148,7 @@ def test_training_on_answers_is_better_and_training_on_shuffled_answers_is_not(m
     good = request_for(
         "eagle3",
         tmp_path / "good",
-        budget=TrainingBudget(tokens=10_000),
+        budget=TrainingBudget(tokens=2_000),
         baseline_head=tmp_path / "raw",
         installs_anyway=False,
     )
@@ -454,7 +454,7 @@ def test_a_head_trained_on_shuffled_text_does_not_beat_the_embedded_head(tmp_pat
     request = request_for(
         "eagle3",
         tmp_path,
-        budget=TrainingBudget(tokens=40_000),
+        budget=TrainingBudget(tokens=2_000),
         baseline_head=EMBEDDED / "eagle3",
         installs_anyway=False,
         max_answer_tokens=40,
