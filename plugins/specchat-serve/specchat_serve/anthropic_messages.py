@@ -59,6 +59,8 @@ TOOL_CHOICES = {"auto": ANY_TOOL, "any": SOME_TOOL, "none": NO_TOOL}
 NOT_PARALLEL = "disable_parallel_tool_use"
 CLIENT_TOOLS = (None, "custom")  # types of tools that the client describes and runs
 STORES_NOTHING = "this server stores nothing; send the whole conversation as messages"
+THREAD = "thread"
+NO_THREADS = {"error_code": "thread_unsupported_request", "unsupported": [THREAD]}  # clients then send everything
 THINKING_MODES = {None: None, "adaptive": None, "between_tools": None, "disabled": "off", "enabled": "on"}
 COMMANDS = ("view", "create", "str_replace", "insert")
 TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
@@ -92,7 +94,7 @@ BORDER = Border(
             (), "this server calls no other one; give their tools as tools, and call them in the client"
         ),
         "container": ((), STORES_NOTHING),
-        "thread": ((), STORES_NOTHING),
+        THREAD: ((), STORES_NOTHING),
     },
     left_out={"context_management": "the server stores no messages; the client shortens them"},
     silent=frozenset(["model", "metadata", "service_tier", "betas", "inference_geo", "cache_control", "speed"]),
@@ -203,7 +205,8 @@ def usage(prompt_tokens: int, cached_tokens: int, output_tokens: int) -> JsonObj
 def error_body(api_error: ApiError) -> JsonObject:
     default = "invalid_request_error" if api_error.status < INTERNAL_SERVER_ERROR else "api_error"
     error_type = ERROR_TYPES.get(api_error.status, default)
-    return {"type": "error", "error": {"type": error_type, "message": api_error.message}}
+    details = {"details": NO_THREADS} if api_error.param == THREAD else {}
+    return {"type": "error", "error": {"type": error_type, "message": api_error.message, **details}}
 
 
 def models_body(model: str, started_at: datetime) -> JsonObject:

@@ -83,16 +83,19 @@ def checked_body(fields: JsonObject, served_models: Sequence[str], border: Borde
 
 
 class Body(dict[str, Any]):
-    """A JSON object of a request, with its fields as what they must be, and what is left out of it."""
+    """A JSON object of a request without its empty fields, with the others as what they must be.
+
+    `notices` says what is left out of the request; the objects of a body share them.
+    """
 
     def __init__(self, fields: Mapping[str, Any], notices: list[str] | None = None) -> None:
-        super().__init__(fields)
-        self.notices = [] if notices is None else notices  # the objects of a body share them
+        super().__init__({name: value for name, value in fields.items() if not is_default(value)})
+        self.notices = [] if notices is None else notices
 
     def check(self, border: Border, prefix: str = "") -> None:
         """RequestError for a refused field; a notice for each that is left out. `prefix` is the path of this object."""
         for name, value in self.items():
-            if is_default(value) or name in border.used | border.silent:
+            if name in border.used | border.silent:
                 continue
             if name not in border.refused:
                 self.leave_out(prefix + name, border.left_out.get(name, UNKNOWN_FIELD))
@@ -107,7 +110,7 @@ class Body(dict[str, Any]):
     def number(self, name: str, kind: type[float] = float) -> Any:
         """A number, or None when it is missing. With `kind` int, an integer; 5.0 is one, and -1 is a missing one."""
         value = self.get(name)
-        if is_default(value):
+        if value is None:
             return None
         if kind is int and isinstance(value, float) and value.is_integer():
             value = int(value)
@@ -152,7 +155,7 @@ class Body(dict[str, Any]):
         structured.check(Border(frozenset(STRUCTURED_KINDS)), f"{STRUCTURED_OUTPUTS}.")
         named = [(name, kind, self.get(name)) for name, kind in FORMAT_FIELDS.items()]
         named += [(STRUCTURED_OUTPUTS, kind, structured.get(name)) for name, kind in STRUCTURED_KINDS.items()]
-        given = [each for each in named if not is_default(each[2])]
+        given = [each for each in named if each[2] is not None]
         if len(given) > 1:
             raise RequestError(f"{given[0][0]}: an answer has one format", given[0][0])
         try:
@@ -162,9 +165,7 @@ class Body(dict[str, Any]):
 
     def _value(self, name: str, kind: type[Any], what: str) -> Any:
         value = self.get(name)
-        if is_default(value):
-            return None
-        if not isinstance(value, kind):
+        if value is not None and not isinstance(value, kind):
             raise RequestError(f"{name}: give {what}", name)
         return value
 

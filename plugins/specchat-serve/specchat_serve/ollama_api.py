@@ -311,7 +311,7 @@ def _token_limit(options: Body) -> int | None:
 
 def _parse_format(answer_format: Any) -> AnswerFormat | None:
     match answer_format:
-        case None | "":
+        case None:
             return None
         case "json":
             return parse_json_format(None)

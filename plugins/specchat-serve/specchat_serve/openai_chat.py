@@ -52,7 +52,7 @@ from specchat_serve.tool_fields import (
 
 MESSAGES, TOOL = "messages", "tool"  # the field; the role of a result
 ROLES = {"system": SYSTEM, "developer": SYSTEM, "user": USER, "assistant": ASSISTANT}
-MAX_TOP_LOGPROBS = 4  # as many as the engine gives
+MAX_TOP_LOGPROBS = 20  # as many as the engine gives
 SMALLEST_LOGPROB = -9999.0  # of a probability that is 0 when rounded, as OpenAI has it
 THINKING_OPTIONS = ("enable_thinking", "thinking")  # of chat templates
 FUNCTIONS_UNSUPPORTED = "OpenAI has replaced this field; use tools, tool_choice and messages with the role tool"
@@ -93,6 +93,7 @@ class ChatReply:
     includes_usage: bool = False  # in the last chunk of a stream
     top_logprobs: int = 0  # how many other tokens stand beside each token
     forms: Mapping[str, CallForm] = field(default_factory=dict[str, CallForm])  # of custom tools
+    _sent_logprobs: int = 0
     content_type: str = EVENT_STREAM
     id: str = field(default_factory=lambda: f"chatcmpl-{new_id()}")
     created_at: int = field(default_factory=lambda: int(time.time()))
@@ -106,8 +107,9 @@ class ChatReply:
             if self.answer.called_name(delta) in self.forms:  # its input is known when its arguments have ended
                 return b""
             return sse_event(self._chunk({"tool_calls": [_call_delta(delta)]}))
-        name = "reasoning_content" if isinstance(delta, ThinkingDelta) else "content"
-        return sse_event(self._chunk({name: delta.text}))
+        if isinstance(delta, ThinkingDelta):
+            return sse_event(self._chunk({"reasoning_content": delta.text}))
+        return sse_event(self._chunk({"content": delta.text}, logprobs=self._new_logprobs()))
 
     def sign_of_life(self, stage: str) -> bytes:
         return sse_comment(stage)
@@ -140,16 +142,23 @@ class ChatReply:
         for index, call in enumerate(self.answer.tool_calls):
             if call.name in self.forms:
                 yield self._chunk({"tool_calls": [{"index": index, **self._call_object(call)}]})
-        yield self._chunk({}, self.answer.finish_reason, self._logprobs())
+        yield self._chunk({}, self.answer.finish_reason, self._new_logprobs())
         if self.includes_usage:
             usage = completion_usage(self.answer)
             yield {**self._common_fields("chat.completion.chunk"), "choices": [], "usage": usage}
 
-    def _logprobs(self) -> JsonObject | None:
+    def _logprobs(self, start: int = 0) -> JsonObject | None:
+        """Of the tokens of the text from the one with this number; None for a client that wants none."""
         if not self.answer.keeps_tokens:
             return None
-        content = [_token_object(token, self.top_logprobs) for token in self.answer.text_tokens]
+        content = [_token_object(token, self.top_logprobs) for token in self.answer.text_tokens[start:]]
         return {"content": content, "refusal": None}
+
+    def _new_logprobs(self) -> JsonObject | None:
+        """Of the tokens that no chunk has had; a token belongs to the chunk with the beginning of its text."""
+        if (new := self._logprobs(self._sent_logprobs)) is not None:
+            self._sent_logprobs += len(new["content"])
+        return new
 
     def _chunk(self, delta: JsonObject, reason: str | None = None, logprobs: JsonObject | None = None) -> JsonObject:
         choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": reason}

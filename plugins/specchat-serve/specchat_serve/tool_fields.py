@@ -151,7 +151,7 @@ def parse_openai_tools(body: Body, tools: Iterable[tuple[Tool, CallForm]]) -> To
     """The fields of tools that the endpoints of OpenAI share. Each has another form of a choice by name."""
     offered = list(tools)
     match body.get(TOOL_CHOICE):
-        case None | "":
+        case None:
             choice = ANY_TOOL
         case str(choice) if choice in TOOL_CHOICES:
             pass

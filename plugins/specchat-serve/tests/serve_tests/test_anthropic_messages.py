@@ -188,7 +188,7 @@ def test_a_schema_is_the_form_of_the_answer():
         ({"mcp_servers": [{"name": "x"}]}, "mcp_servers"),
         ({"tool_choice": {"type": "any"}}, "tool_choice"),
         ({"thinking": {"type": "always"}}, "thinking"),
-        ({"thinking": {"type": []}}, "thinking"),
+        ({"thinking": {"type": [1]}}, "thinking"),
         ({"output_config": {"format": {"type": "xml"}}}, "output_config"),
         ({"system": 5}, "system"),
         ({"stop_sequences": 5}, "stop_sequences"),

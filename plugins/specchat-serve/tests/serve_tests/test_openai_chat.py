@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
@@ -152,7 +153,7 @@ def test_neutral_values_and_unknown_fields_are_ignored():
         ({"presence_penalty": "much"}, "presence_penalty"),
         ({"logprobs": "yes"}, "logprobs"),
         ({"top_logprobs": 2}, "top_logprobs"),
-        ({"logprobs": True, "top_logprobs": 5}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"logprobs": True, "top_logprobs": -2}, "top_logprobs"),
         ({"guided_json": "{"}, "guided_json"),
         ({"guided_regex": "a", "structured_outputs": {"choice": ["b"]}}, "guided_regex"),
@@ -262,7 +263,21 @@ def test_logprobs_are_those_of_the_tokens_of_the_text():
     assert (math.log(0.5), [0xC3]) == (first["logprob"], first["bytes"])
     assert (math.log(0.25), [*b"\xa9 so"]) == (second["logprob"], second["bytes"])
     assert [("it", math.log(0.5))] == [(each["token"], each["logprob"]) for each in second["top_logprobs"]]
-    assert b'"logprobs": {"content": [{"token"' in reply.end()
+    assert b'"logprobs": {"content": [{"token"' in reply.end()  # what no chunk had
+
+
+def test_each_chunk_of_a_stream_has_the_logprobs_of_its_tokens():
+    reply, pieces = translate(logprobs=True).reply, (b"one ", b"two", b" three")
+    sent = list[list[str]]()
+    for piece in pieces:
+        reply.answer.on_event(StepDone((), (), (CommittedToken(1, piece, "target", 0.5),), 0.0, 0.0))
+        delta = reply.answer.on_event(TextDelta(piece.decode()))
+        chunk = json.loads(reply.delta(delta).removeprefix(b"data: "))
+        sent.append([each["token"] for each in chunk["choices"][0]["logprobs"]["content"]])
+    reply.answer.on_event(Finished("stop", Totals()))
+
+    assert [["one "], ["two"], [" three"]] == sent
+    assert b'"logprobs": {"content": [], "refusal": null}' in reply.end()
 
 
 def test_a_probability_of_zero_has_the_smallest_logprob():

@@ -153,7 +153,7 @@ def test_a_history_with_calls_and_results_that_do_not_fit_is_an_error(messages, 
 @each_row(
     "fields, param, words",
     [
-        ({"tools": {}}, "tools", "give a list"),
+        ({"tools": {"a": 1}}, "tools", "give a list"),
         ({"tools": [{"type": "function"}]}, "tools", r"tools\[0\]: a tool is an object"),
         ({"tools": [READ, {"type": "custom", "custom": {}}]}, "tools", r"tools\[1\]: tool None: a name"),
         ({"tools": [{"type": "function", "function": {"name": "my tool"}}]}, "tools", "a name has 1 to 128"),
