@@ -17,6 +17,7 @@ from specchat.errors import SpecchatError
 
 REPETITION = "repetition"  # the finish reason of an answer that repeated itself
 TOOL_CALLS = "tool_calls"  # the finish reason of an answer that calls tools
+PROBABILITY_DIGITS = 8  # of a token, on the way to a reader
 TRUNCATED_REASONS = ("length", REPETITION)  # the model did not end the answer
 TARGET = "target"  # the source of a token that the target sampled and no drafter proposed
 NO_DRAFTER = "plain"  # the drafter of steps without draft tokens
@@ -119,8 +120,8 @@ class CommittedToken:
 
     def to_list(self) -> list[Any]:
         """As JSON: token bytes are latin-1 text; probabilities only where they are known."""
-        known = [(each.token_bytes.decode("latin-1"), round(each.probability, 4)) for each in self.likeliest]
-        chance = [] if self.probability is None else [round(self.probability, 4), known]
+        known = [(each.token_bytes.decode("latin-1"), round(each.probability, PROBABILITY_DIGITS)) for each in self.likeliest]
+        chance = [] if self.probability is None else [round(self.probability, PROBABILITY_DIGITS), known]
         return [self.token_id, self.token_bytes.decode("latin-1"), self.source, *chance]
 
     @classmethod

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from specchat.engine.device import copy_to_device
 
-LIKELIEST_COUNT = 4
+LIKELIEST_COUNT = 20  # as many as HTTP APIs ask for
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,16 @@ from tests.clients.world import AREA, RENAME, Step, World
 DEFINITION = AREA.splitlines()[0]
 CHANGED = DEFINITION.replace("width", "breadth")
 DONE = "The edit is done."
+CODEX_SETTINGS = """model = "embedded"
+model_provider = "specchat"
+
+[model_providers.specchat]
+name = "specchat"
+base_url = "{address}/v1"
+env_key = "SPECCHAT_TOKEN"
+wire_api = "responses"
+"""
+CODEX_FREEDOM = ("--skip-git-repo-check", "--sandbox", "danger-full-access")  # its sandbox needs rights of the system
 PATIENCE_SECONDS = 180.0  # their first start takes long on a small machine
 
 
@@ -41,6 +51,35 @@ def qwen_code(world: World) -> Iterator[Step]:
         there = World(world.folder, world.packages, {**world.environment, **settings})
         said = there.run(program, "--auth-type", "openai", "--yolo", "-p", RENAME, seconds=PATIENCE_SECONDS)
     yield _edited(world, "`qwen --yolo -p` with a renaming", said)
+
+
+def codex(world: World) -> Iterator[Step]:
+    """Codex, from npm, by `/v1/responses` and with its defaults; it reads and edits by commands."""
+    program = world.program("codex")
+    yield Step("version", world.version(program, "codex-cli"))
+    world.fresh_file()
+    edit = {"cmd": f"sed -i '1s/.*/{CHANGED}/' area.py"}
+    with serving_script(world, _script("exec_command", {"cmd": "cat area.py"}, "exec_command", edit)) as address:
+        world.note("codex/config.toml", CODEX_SETTINGS.format(address=address))
+        settings = {"CODEX_HOME": str(world.folder / "codex"), "SPECCHAT_TOKEN": TOKEN}
+        there = World(world.folder, world.packages, {**world.environment, **settings})
+        said = there.run(program, "exec", *CODEX_FREEDOM, RENAME, seconds=PATIENCE_SECONDS)
+    yield _edited(world, "`codex exec` with a renaming", said)
+
+
+def claude_code(world: World) -> Iterator[Step]:
+    """Claude Code, from npm, by `/v1/messages`."""
+    program, path = world.program("claude"), str(world.fresh_file())
+    yield Step("version", world.version(program))
+    edit = {"file_path": path, "old_string": DEFINITION, "new_string": CHANGED}
+    with serving_script(world, _script("Read", {"file_path": path}, "Edit", edit)) as address:
+        settings = {
+            "ANTHROPIC_BASE_URL": address, "ANTHROPIC_AUTH_TOKEN": TOKEN, "ANTHROPIC_MODEL": "embedded",
+            "ANTHROPIC_DEFAULT_HAIKU_MODEL": "embedded", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        }  # fmt: skip
+        there = World(world.folder, world.packages, {**world.environment, **settings})
+        said = there.run(program, "-p", RENAME, "--allowedTools", "Read,Edit", seconds=PATIENCE_SECONDS)
+    yield _edited(world, "`claude -p` with a renaming", said)
 
 
 def openai_agents(world: World) -> Iterator[Step]:

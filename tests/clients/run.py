@@ -45,6 +45,8 @@ CLIENTS: Mapping[str, tuple[str, Client]] = {
     "llm": (HTTP, http_sdks.llm),
     "opencode": (HTTP, coding_agents.opencode),
     "Qwen Code": (HTTP, coding_agents.qwen_code),
+    "Codex": (HTTP, coding_agents.codex),
+    "Claude Code": (HTTP, coding_agents.claude_code),
     "openai-agents": (HTTP, coding_agents.openai_agents),
 }
 INTRODUCTION = """# Third-party clients

@@ -1,11 +1,11 @@
 """Collects the events of one answer: its text, its tool calls, its end and its numbers. Knows no API."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
 from specchat.chat.events import (
     TOOL_CALLS,
-    TRUNCATED_REASONS,
     CommittedToken,
     Event,
     Failed,
@@ -25,6 +25,7 @@ from specchat.errors import HostError, error_with_exit_code
 from specchat_serve.json_fields import JsonObject
 
 Delta = TextDelta | ThinkingDelta | ToolCallDelta  # what is sent of an answer
+LENGTH = "length"  # the end at the limit
 TEXT_END_CHARACTERS = 16  # by which the place is found where a stop text cut the answer
 
 
@@ -34,9 +35,11 @@ class Answer:
     stop: tuple[str, ...] = ()
     is_parallel: bool = True  # False: only the first tool call is sent
     keeps_tokens: bool = False  # with their probabilities
+    notices: Sequence[str] = ()  # what was left out of the request
     text_parts: list[str] = field(default_factory=list[str])
     thinking_parts: list[str] = field(default_factory=list[str])
     tool_calls: StreamedCalls = field(default_factory=StreamedCalls)
+    stage: str = "waiting for the engine"  # for people, while there is no text
     prefill: PrefillProgress | None = None
     routed: Routed | None = None
     finished: Finished | None = None
@@ -48,7 +51,7 @@ class Answer:
 
     def on_event(self, event: Event) -> Delta | None:
         """Process an event; returns what is to be sent of it. A Failed event raises its error."""
-        self._time_loading(event)
+        self._note_loading(event)
         match event:
             case TextDelta(text=text):
                 count = min(len(self.unsent_prefix), len(text))
@@ -68,8 +71,8 @@ class Answer:
                 self._committed_tokens += tokens
             case Routed():
                 self.routed = event
-            case PrefillProgress():
-                self.prefill = event
+            case PrefillProgress(processed_tokens=read, prompt_tokens=prompt):
+                self.prefill, self.stage = event, f"reading {read:,} of {prompt:,} tokens"
             case Finished(finish_reason="cancelled"):
                 raise HostError("the server cancelled the answer; ask again")
             case Finished():
@@ -101,20 +104,25 @@ class Answer:
         """What the model thought before the answer; it is no part of the text."""
         return "".join(self.thinking_parts)
 
+    def called_name(self, delta: ToolCallDelta) -> str:
+        """The name of the tool that a piece of a call belongs to, as the model reads it."""
+        calls = list(self.tool_calls)
+        return delta.name or (calls[delta.index].name if delta.index < len(calls) else "")
+
     @property
     def totals(self) -> Totals:
         return self.finished.totals if self.finished else Totals()
 
     @property
     def is_truncated(self) -> bool:
-        """Whether the model did not end the answer: at its limit, or because it repeated itself."""
-        return self.finished is not None and self.finished.finish_reason in TRUNCATED_REASONS
+        """Whether the answer ended at its limit. One that repeated itself did not: more tokens would not help it."""
+        return self.finished is not None and self.finished.finish_reason == LENGTH
 
     @property
     def finish_reason(self) -> str:
         """The reason in OpenAI's words: "stop", "tool_calls" or "length"."""
         if self.is_truncated:
-            return "length"
+            return LENGTH
         return TOOL_CALLS if self.tool_calls else "stop"
 
     @property
@@ -138,11 +146,13 @@ class Answer:
             "choice_reason": totals.drafter_report or (self.routed.reason if self.routed else ""),
             "seed": self.routed.seed if self.routed else None,
             "explanation": self.finished.explanation if self.finished else "",
+            "notices": list(self.notices),
         }
 
-    def _time_loading(self, event: Event) -> None:
-        """Add the time until the event that follows those of loading."""
+    def _note_loading(self, event: Event) -> None:
+        """Keep the stage, and add the time until the event that follows those of loading."""
         if isinstance(event, LoadingProgress):
+            self.stage = event.text
             self._loading_since = self._loading_since or perf_counter()
         elif self._loading_since is not None:
             self.load_seconds += perf_counter() - self._loading_since

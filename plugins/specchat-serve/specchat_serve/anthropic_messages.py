@@ -3,7 +3,8 @@
 https://docs.anthropic.com/en/api/messages
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -25,38 +26,79 @@ from specchat_serve.engine_request import (
     content_text,
 )
 from specchat_serve.json_fields import (
+    REPETITION_DETECTION,
+    SAMPLING_FIELDS,
     Body,
+    Border,
     JsonObject,
-    UnsupportedFields,
     checked_body,
     parse_json_format,
     parse_message_role,
 )
-from specchat_serve.replies import EVENT_STREAM, TranslatedRequest, sse_event
+from specchat_serve.replies import EVENT_STREAM, TranslatedRequest, sse_comment, sse_event
 from specchat_serve.tool_fields import (
     TOOL_CHOICE,
     TOOLS,
+    CallForm,
     ToolOptions,
     arguments_object,
     arguments_text,
     forced_tool,
+    leave_out_tool,
     optional_tools,
     parse_call_id,
     parse_tool,
-    unsupported_kind,
+    tool_options,
 )
 
 MESSAGES = "messages"
 ROLES = {"user": USER, "assistant": ASSISTANT, "system": SYSTEM}
 THOUGHTS = ("thinking", "redacted_thinking")  # of earlier answers; the model does not read them
-TEXT, THINKING, TOOL_USE, TOOL_RESULT = "text", "thinking", "tool_use", "tool_result"  # types of blocks
+TEXT_BLOCK, THINKING, TOOL_USE, TOOL_RESULT = "text", "thinking", "tool_use", "tool_result"  # types of blocks
 TOOL_CHOICES = {"auto": ANY_TOOL, "any": SOME_TOOL, "none": NO_TOOL}
+NOT_PARALLEL = "disable_parallel_tool_use"
 CLIENT_TOOLS = (None, "custom")  # types of tools that the client describes and runs
+STORES_NOTHING = "this server stores nothing; send the whole conversation as messages"
+THREAD = "thread"
+NO_THREADS = {"error_code": "thread_unsupported_request", "unsupported": [THREAD]}  # clients then send everything
 THINKING_MODES = {None: None, "adaptive": None, "between_tools": None, "disabled": "off", "enabled": "on"}
-UNSUPPORTED_FIELDS: UnsupportedFields = {
-    "mcp_servers": (([],), "this server calls no other one; give their tools as tools, and call them in the client"),
-    "container": ((), "not supported"),
-}
+COMMANDS = ("view", "create", "str_replace", "insert")
+TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
+# Tools that the client runs and the API describes, by their type without its date.
+KNOWN_TOOLS: Mapping[str, tuple[str, JsonObject]] = {
+    "bash": (
+        "Run a command in a shell that stays open. `restart` starts a new shell.",
+        {"type": "object", "properties": {"command": TEXT, "restart": {"type": "boolean"}}},
+    ),
+    "text_editor": (
+        "View, create and edit files: show a file, write a new one, replace a text, put a text after a line.",
+        {
+            "type": "object",
+            "properties": {
+                "command": {"type": "string", "enum": [*COMMANDS]}, "path": TEXT, "file_text": TEXT, "old_str": TEXT,
+                "new_str": TEXT, "insert_line": NUMBER, "insert_text": TEXT,
+                "view_range": {"type": "array", "items": NUMBER},
+            },
+            "required": ["command", "path"],
+        },
+    ),
+}  # fmt: skip
+DATE = re.compile(r"_\d{8}$")  # at the end of the type of a tool
+BORDER = Border(
+    used=frozenset([
+        MESSAGES, "system", "stream", "max_tokens", "temperature", *SAMPLING_FIELDS, "stop_sequences",
+        REPETITION_DETECTION, "output_config", THINKING, TOOLS, TOOL_CHOICE,
+    ]),
+    refused={
+        "mcp_servers": (
+            (), "this server calls no other one; give their tools as tools, and call them in the client"
+        ),
+        "container": ((), STORES_NOTHING),
+        THREAD: ((), STORES_NOTHING),
+    },
+    left_out={"context_management": "the server stores no messages; the client shortens them"},
+    silent=frozenset(["model", "metadata", "service_tier", "betas", "inference_geo", "cache_control", "speed"]),
+)  # fmt: skip
 ERROR_TYPES = {
     400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
     405: "invalid_request_error", 413: "request_too_large", 503: "overloaded_error",
@@ -82,13 +124,16 @@ class MessageReply:
             opened = self._open_block(delta.id, _call_block(ToolCall(delta.id, delta.name, "")))
             changed = {"type": "input_json_delta", "partial_json": delta.arguments}
             return opened + (self._block_delta(changed) if delta.arguments else b"")
-        kind = THINKING if isinstance(delta, ThinkingDelta) else TEXT
+        kind = THINKING if isinstance(delta, ThinkingDelta) else TEXT_BLOCK
         return self._open_block(kind, _block(kind, "")) + self._block_delta({"type": f"{kind}_delta", kind: delta.text})
+
+    def sign_of_life(self, stage: str) -> bytes:
+        return sse_comment(stage)
 
     def end(self) -> bytes:
         delta = {"stop_reason": self._stop_reason(), "stop_sequence": self.answer.stop_text}
         return b"".join([
-            b"" if self.answer.tool_calls else self._open_block(TEXT, _block(TEXT, "")),
+            b"" if self.answer.tool_calls else self._open_block(TEXT_BLOCK, _block(TEXT_BLOCK, "")),
             self._close_block(),
             _event("message_delta", delta=delta, usage=self._usage()),
             _event("message_stop"),
@@ -113,7 +158,7 @@ class MessageReply:
     def whole(self) -> JsonObject:
         thinking = [_block(THINKING, self.answer.thinking)] if self.answer.thinking else []
         calls = [_call_block(call) for call in self.answer.tool_calls]
-        text = [_block(TEXT, self.answer.text)] if self.answer.text or not calls else []
+        text = [_block(TEXT_BLOCK, self.answer.text)] if self.answer.text or not calls else []
         content = [*thinking, *text, *calls]
         ended = {"stop_reason": self._stop_reason(), "stop_sequence": self.answer.stop_text}
         return self._message(content, self._usage()) | ended
@@ -160,7 +205,8 @@ def usage(prompt_tokens: int, cached_tokens: int, output_tokens: int) -> JsonObj
 def error_body(api_error: ApiError) -> JsonObject:
     default = "invalid_request_error" if api_error.status < INTERNAL_SERVER_ERROR else "api_error"
     error_type = ERROR_TYPES.get(api_error.status, default)
-    return {"type": "error", "error": {"type": error_type, "message": api_error.message}}
+    details = {"details": NO_THREADS} if api_error.param == THREAD else {}
+    return {"type": "error", "error": {"type": error_type, "message": api_error.message, **details}}
 
 
 def models_body(model: str, started_at: datetime) -> JsonObject:
@@ -175,19 +221,20 @@ def model_body(model: str, started_at: datetime) -> JsonObject:
 
 def translate_message(fields: JsonObject, served_models: Sequence[str]) -> TranslatedRequest:
     """A body of `/v1/messages`; RequestError for a wrong or unsupported field."""
-    body = checked_body(fields, served_models, UNSUPPORTED_FIELDS)
+    body = checked_body(fields, served_models, BORDER)
     max_tokens = body.number("max_tokens", int)
     if max_tokens is None:
         raise RequestError("max_tokens: give the most tokens of the answer", "max_tokens")
     request = _parse_conversation(body, max_tokens)
-    is_parallel = _parse_tools(body).is_parallel
-    reply = MessageReply(served_models[0], Answer(request.request.answer_prefix, request.request.stop, is_parallel))
+    is_parallel = not body.object(TOOL_CHOICE).flag(NOT_PARALLEL)
+    answer = Answer(request.request.answer_prefix, request.request.stop, is_parallel, notices=body.notices)
+    reply = MessageReply(served_models[0], answer)
     return TranslatedRequest(request, reply, body.flag("stream"))
 
 
 def translate_count(fields: JsonObject, served_models: Sequence[str]) -> EngineRequest:
     """A body of `/v1/messages/count_tokens`: the request whose prompt is to be counted."""
-    return _parse_conversation(checked_body(fields, served_models, UNSUPPORTED_FIELDS), max_tokens=1)
+    return _parse_conversation(checked_body(fields, served_models, BORDER), max_tokens=1)
 
 
 def _parse_conversation(body: Body, max_tokens: int) -> EngineRequest:
@@ -222,17 +269,24 @@ def _parse_tools(body: Body) -> ToolOptions:
         chosen = TOOL_CHOICES[kind]
     else:
         raise RequestError(f"{TOOL_CHOICE}: the type must be auto, any, tool or none", TOOL_CHOICE)
-    tools = tuple(_parse_tool(tool, f"{TOOLS}.{at}") for at, tool in enumerate(optional_tools(body)))
-    return ToolOptions(tools, chosen, not choice.flag("disable_parallel_tool_use"))
+    return tool_options(_parse_offered(body), chosen, is_parallel=not choice.flag(NOT_PARALLEL))
 
 
-def _parse_tool(tool: Any, field_path: str) -> Tool:
-    if not isinstance(tool, dict):
-        raise RequestError(f"{field_path}: a tool is an object with a name and an input_schema", TOOLS)
-    tool = cast("JsonObject", tool)
-    if tool.get("type") not in CLIENT_TOOLS:
-        raise unsupported_kind(str(tool["type"]), field_path)
-    return parse_tool(tool.get("name"), tool.get("description"), tool.get("input_schema"), field_path)
+def _parse_offered(body: Body) -> Iterator[tuple[Tool, CallForm]]:
+    for at, tool in enumerate(optional_tools(body)):
+        field_path = f"{TOOLS}.{at}"
+        if not isinstance(tool, dict):
+            raise RequestError(f"{field_path}: a tool is an object with a name and an input_schema", TOOLS)
+        tool = cast("JsonObject", tool)
+        name, kind = tool.get("name"), tool.get("type")
+        if kind in CLIENT_TOOLS:
+            parsed = parse_tool(name, tool.get("description"), tool.get("input_schema"), field_path)
+        elif (known := KNOWN_TOOLS.get(DATE.sub("", str(kind)))) is not None:
+            parsed = parse_tool(name, *known, field_path)
+        else:
+            leave_out_tool(body, str(kind), field_path)
+            continue
+        yield parsed, CallForm(parsed.name)
 
 
 def _parse_format(output_format: JsonObject) -> AnswerFormat | None:
@@ -257,7 +311,8 @@ def _parse_message(message: Any, field_path: str) -> Message:
         raise RequestError(f"{field_path}: tool_use is a block of the assistant, tool_result one of the user", MESSAGES)
     if blocks:
         content = [each for each in blocks if not _is_block(each, *THOUGHTS, TOOL_USE, TOOL_RESULT)]
-    return Message(ROLES[role], content_text(content, field_path, MESSAGES), tuple(calls), tuple(results))
+    text = content_text(content, field_path, MESSAGES)
+    return Message(ROLES[role], text, tuple(calls), tuple(results), field_path)
 
 
 def _parse_call(block: JsonObject, field_path: str) -> ToolCall:

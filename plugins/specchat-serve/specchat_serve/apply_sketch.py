@@ -15,17 +15,18 @@ from specchat.edit.source_text import make_source
 from specchat.errors import EditError, NoChangeError
 from specchat.host.client import SessionRequest
 from specchat_serve.api_errors import RequestError
-from specchat_serve.json_fields import JsonObject, checked_body
+from specchat_serve.json_fields import Border, JsonObject, checked_body
 
 UNPROCESSABLE = 422
 CLIENT_NAME = "specchat serve"
+BORDER = Border(frozenset(["model", "path", "text", "sketch", "instruction"]))
 
 
 def apply_sketch(
     fields: JsonObject, served_models: Sequence[str], session_request: SessionRequest, cancelled: Flag
 ) -> JsonObject:
     """The new text, and how it came about; RequestError with the reason where there is none that is certain."""
-    body = checked_body(fields, served_models, {})
+    body = checked_body(fields, served_models, BORDER)
     text, sketch = body.text("text"), body.text("sketch")
     if not text or not sketch.strip():
         raise RequestError("give the text of the file in `text` and its changes in `sketch`", "sketch")

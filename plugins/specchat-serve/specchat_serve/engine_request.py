@@ -13,6 +13,7 @@ from specchat_serve.tool_fields import TOOLS, ToolOptions, with_keys_in_order
 
 SYSTEM, USER, ASSISTANT = "system", "user", "assistant"
 MESSAGE_SEPARATOR = "\n\n"  # between merged messages
+TEXT_PARTS = ("text", "input_text", "output_text")  # kinds of parts of a message
 GREETING = "Hello"  # stands before a conversation that the assistant begins: chat templates want the user first
 
 
@@ -48,6 +49,7 @@ class Message:
     text: str
     tool_calls: tuple[ToolCall, ...] = ()
     tool_results: tuple[ToolResult, ...] = ()
+    path: str = ""  # in the body, for an error
 
 
 @dataclass
@@ -110,14 +112,17 @@ def _split_sides(messages: Iterable[Message]) -> tuple[str, list[_Side]]:
         if not sides or len(sides) % 2 == side:
             sides.append(_Side())
         sides[-1].messages.append(message)
+    if system and not sides:  # alone, it is the question
+        sides, system = [_Side([Message(USER, MESSAGE_SEPARATOR.join(system))])], []
     return MESSAGE_SEPARATOR.join(filter(None, system)), sides
 
 
 def _check_sides(sides: Sequence[_Side], options: AnswerOptions, answer_prefix: str, field: str) -> None:
     if not sides:
         raise RequestError(f"{field}: there is no message of the user", field)
-    if not all(side.text.strip() or side.tool_results for side in sides[::2]):
-        raise RequestError(f"{field}: a message of the user is empty", field)
+    if empty := next((side for side in sides[::2] if not side.text.strip() and not side.tool_results), None):
+        path = empty.messages[0].path if empty.messages else field
+        raise RequestError(f"{path}: a message of the user is empty", field)
     if answer_prefix and options.answer_format:
         raise RequestError(f"{field}: a begun answer cannot have a format; leave one of them out", field)
     if options.answer_format and options.tool_options.tools and options.tool_options.choice != NO_TOOL:
@@ -150,7 +155,7 @@ def _is_result_of(result: ToolResult, call: ToolCall) -> bool:
     return result.call_id == call.id if result.call_id else result.name in ("", call.name)
 
 
-def content_text(content: Any, field_path: str, field: str, part_types: Sequence[str] = ("text",)) -> str:
+def content_text(content: Any, field_path: str, field: str) -> str:
     """The text of a message: a text, or a list of parts, of which each is a line."""
     match content:
         case str():
@@ -158,14 +163,18 @@ def content_text(content: Any, field_path: str, field: str, part_types: Sequence
         case None:
             return ""
         case list():
-            return "\n".join(_part_text(part, field_path, field, part_types) for part in cast("list[Any]", content))
+            return "\n".join(_part_text(part, field_path, field) for part in cast("list[Any]", content))
         case _:
             raise RequestError(f"{field_path}: content must be a text or a list of parts", field)
 
 
-def _part_text(part: Any, field_path: str, field: str, part_types: Sequence[str]) -> str:
+def _part_text(part: Any, field_path: str, field: str) -> str:
     match part:
-        case {"type": kind, "text": str(text)} if kind in part_types:
+        case str():
+            return part
+        case {"type": kind, "text": str(text)} if kind in TEXT_PARTS:
+            return text
+        case {"type": "refusal", "refusal": str(text)}:
             return text
         case {"type": kind}:
             message = f"{field_path}: parts of type {kind!r} are not supported, only text"

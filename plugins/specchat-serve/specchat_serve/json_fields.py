@@ -1,33 +1,65 @@
 """Reads the fields of a JSON body, with an error that names a wrong field. Knows no API and no network.
 
-Supported fields have their effect. A field that would change the answer and is not supported is an error, unless its
-value has no effect. All other fields are ignored.
+Each API has one table (Border) of its fields: a field is used, left out with a notice, or refused because the answer
+would be wrong without it. null and empty values are as good as a missing field everywhere.
 """
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, cast
+from dataclasses import dataclass, field
+from typing import Any, Self, cast
 
-from specchat.chat.request import SCHEMA, AnswerFormat
+from specchat.chat.request import CHOICES, REGEX, SCHEMA, AnswerFormat
+from specchat.errors import UsageError
 from specchat_serve.api_errors import RequestError
 
 JsonObject = dict[str, Any]
-# The values without effect (None always is one), and the error message for other values.
-UnsupportedFields = Mapping[str, tuple[tuple[Any, ...], str]]
+Refusals = Mapping[str, tuple[tuple[Any, ...], str]]  # the values without effect, and the error for other values
+
+DEFAULT_NUMBER = -1  # of a whole number: as if it were missing
+UNKNOWN_FIELD = "this server does not know it"
+SURROGATE = "the body of the request has half of a character (a lone surrogate)"
 
 REPETITION_DETECTION = "repetition_detection"  # of vLLM: an object with `min_count`, how many blocks are too many
 # Names in requests to keys of the profile.
+TOP_K = "top_k"
 SAMPLING_FIELDS = {
     name: name
-    for name in ("top_p", "top_k", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty")
+    for name in ("top_p", TOP_K, "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty")
 }  # fmt: skip
+# Fields of other servers for the form of an answer: vLLM has the first three, and all of them in an object.
+FORMAT_FIELDS = {"guided_json": SCHEMA, "guided_regex": REGEX, "guided_choice": CHOICES}
+STRUCTURED_OUTPUTS = "structured_outputs"
+STRUCTURED_KINDS = {"json": SCHEMA, "regex": REGEX, "choice": CHOICES}
+
+
+@dataclass(frozen=True)
+class Border:
+    """What an API does with the fields of a body.
+
+    `used` ones have their effect. `refused` ones would make the answer wrong, or mean a state that no server here
+    keeps. `silent` ones have none on the text of an answer. All others are left out, and the answer says so; for some,
+    `left_out` has the reason.
+    """
+
+    used: frozenset[str]
+    refused: Refusals = field(default_factory=dict[str, Any])
+    left_out: Mapping[str, str] = field(default_factory=dict[str, str])
+    silent: frozenset[str] = frozenset()
+
+
+def is_default(value: Any) -> bool:
+    """Whether a value is as good as a missing field."""
+    return value is None or (isinstance(value, str | list | dict) and not value)
 
 
 def parse_json_body(body: bytes) -> JsonObject:
     """The JSON object of a body; RequestError for anything else."""
     try:
         value = json.loads(body)
-        json.dumps(value, ensure_ascii=False).encode()  # rejects lone surrogates
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise RequestError(SURROGATE) from None
     except (ValueError, RecursionError):
         raise RequestError("the body of the request is not JSON") from None
     if not isinstance(value, dict):
@@ -42,23 +74,49 @@ def check_model(requested_model: Any, served_models: Sequence[str]) -> None:
         raise RequestError(message, "model", status=404, code="model_not_found")
 
 
-def checked_body(fields: JsonObject, served_models: Sequence[str], unsupported: UnsupportedFields) -> "Body":
-    """The body of a request for the served model; RequestError for another model, and for what is not supported."""
+def checked_body(fields: JsonObject, served_models: Sequence[str], border: Border) -> "Body":
+    """The body of a request for the served model; RequestError for another model, and for what is refused."""
     body = Body(fields)
     check_model(body.get("model"), served_models)
-    body.reject_unsupported(unsupported)
+    body.check(border)
     return body
 
 
 class Body(dict[str, Any]):
-    """A JSON object of a request, with its fields as what they must be; None is as good as a missing field."""
+    """A JSON object of a request without its empty fields, with the others as what they must be.
+
+    `notices` says what is left out of the request; the objects of a body share them.
+    """
+
+    def __init__(self, fields: Mapping[str, Any], notices: list[str] | None = None) -> None:
+        super().__init__({name: value for name, value in fields.items() if not is_default(value)})
+        self.notices = [] if notices is None else notices
+
+    def check(self, border: Border, prefix: str = "") -> None:
+        """RequestError for a refused field; a notice for each that is left out. `prefix` is the path of this object."""
+        for name, value in self.items():
+            if name in border.used | border.silent:
+                continue
+            if name not in border.refused:
+                self.leave_out(prefix + name, border.left_out.get(name, UNKNOWN_FIELD))
+                continue
+            neutral_values, reason = border.refused[name]
+            if value not in neutral_values:
+                raise RequestError(f"{prefix}{name}: {reason}", name, code="unsupported_parameter")
+
+    def leave_out(self, field_path: str, reason: str) -> None:
+        self.notices.append(f"{field_path} is left out: {reason}")
 
     def number(self, name: str, kind: type[float] = float) -> Any:
-        """A number, or None when it is missing. With `kind` int, an integer."""
+        """A number, or None when it is missing. With `kind` int, an integer; 5.0 is one, and -1 is a missing one."""
         value = self.get(name)
-        if isinstance(value, bool) or not isinstance(value, None | int if kind is int else None | int | float):
+        if value is None:
+            return None
+        if kind is int and isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int if kind is int else int | float):
             raise RequestError(f"{name}: give a {'whole ' if kind is int else ''}number", name)
-        return value
+        return None if kind is int and value == DEFAULT_NUMBER else value
 
     def text(self, name: str) -> str:
         """A text; "" when it is missing."""
@@ -68,8 +126,8 @@ class Body(dict[str, Any]):
         value = self._value(name, bool, "true or false")
         return default if value is None else value
 
-    def object(self, name: str) -> "Body":
-        return Body(self._value(name, dict, "an object") or {})
+    def object(self, name: str) -> Self:
+        return type(self)(self._value(name, dict, "an object") or {}, self.notices)
 
     def filled_list(self, name: str, what: str) -> list[Any]:
         """A list with at least one entry; `what` says of what."""
@@ -80,7 +138,7 @@ class Body(dict[str, Any]):
 
     def sampling(self, names: Mapping[str, str] = SAMPLING_FIELDS) -> dict[str, float]:
         """The sampling settings, and when a repetition ends the answer, by the keys of the profile."""
-        numbers = {f"sampling.{key}": self.number(name) for name, key in names.items()}
+        numbers = {f"sampling.{key}": self.number(name, int if key == TOP_K else float) for name, key in names.items()}
         numbers["limits.repeats"] = self.object(REPETITION_DETECTION).number("min_count", int)
         return {key: number for key, number in numbers.items() if number is not None}
 
@@ -91,11 +149,19 @@ class Body(dict[str, Any]):
             raise RequestError(f"{name}: give a text, or a list of texts", name)
         return tuple(stops)
 
-    def reject_unsupported(self, fields: UnsupportedFields) -> None:
-        for name, (neutral_values, reason) in fields.items():
-            value = self.get(name)
-            if value is not None and value not in neutral_values:
-                raise RequestError(f"{name}: {reason}", name, code="unsupported_parameter")
+    def form_of_other_servers(self) -> AnswerFormat | None:
+        """The form of an answer by the fields of vLLM; None without one. RequestError for a wrong one."""
+        structured = self.object(STRUCTURED_OUTPUTS)
+        structured.check(Border(frozenset(STRUCTURED_KINDS)), f"{STRUCTURED_OUTPUTS}.")
+        named = [(name, kind, self.get(name)) for name, kind in FORMAT_FIELDS.items()]
+        named += [(STRUCTURED_OUTPUTS, kind, structured.get(name)) for name, kind in STRUCTURED_KINDS.items()]
+        given = [each for each in named if each[2] is not None]
+        if len(given) > 1:
+            raise RequestError(f"{given[0][0]}: an answer has one format", given[0][0])
+        try:
+            return next((AnswerFormat.parse(kind, value) for _, kind, value in given), None)
+        except UsageError as error:
+            raise RequestError(f"{given[0][0]}: {error}", given[0][0]) from None
 
     def _value(self, name: str, kind: type[Any], what: str) -> Any:
         value = self.get(name)
@@ -112,7 +178,7 @@ def parse_json_format(schema: JsonObject | None) -> AnswerFormat:
 def parse_format(form: JsonObject, name: str, hint: str) -> AnswerFormat | None:
     """The form of an answer as the endpoints of OpenAI have it; `hint` says what the type may be."""
     match form:
-        case {"type": "json_schema", "schema": dict() as schema}:
+        case {"type": "json_schema" | "json_object", "schema": dict() as schema}:
             return parse_json_format(cast("JsonObject", schema))
         case {"type": "json_object"}:
             return parse_json_format(None)

@@ -6,13 +6,14 @@ https://github.com/ollama/ollama/blob/main/docs/api.md. Knows no network and no 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import Any, cast
 
 from specchat.chat.events import ThinkingDelta, ToolCallDelta
 from specchat.chat.fim_request import MAX_FIM_TOKENS, FimRequest
 from specchat.chat.request import AnswerFormat, Request
-from specchat.chat.tools import ToolCall, ToolResult
+from specchat.chat.tools import ANY_TOOL, ToolCall, ToolResult
 from specchat_serve.answer import Answer, Delta
 from specchat_serve.api_errors import ApiError, RequestError
 from specchat_serve.engine_request import (
@@ -27,8 +28,9 @@ from specchat_serve.engine_request import (
 )
 from specchat_serve.json_fields import (
     Body,
+    Border,
     JsonObject,
-    UnsupportedFields,
+    Refusals,
     check_model,
     parse_json_format,
     parse_message_role,
@@ -36,11 +38,19 @@ from specchat_serve.json_fields import (
 from specchat_serve.model_facts import ModelFacts
 from specchat_serve.openai_completions import completion_request
 from specchat_serve.replies import TranslatedRequest
-from specchat_serve.tool_fields import ToolOptions, arguments_object, arguments_text, listed_calls, parse_functions
+from specchat_serve.tool_fields import (
+    TOOLS,
+    arguments_object,
+    arguments_text,
+    listed_calls,
+    parse_functions,
+    tool_options,
+)
 
 API_VERSION = "0.12.6"  # the release of Ollama whose API this is; clients compare it
 JSON_LINES = "application/x-ndjson"
 NANOSECONDS = 1e9
+KEPT_FOR = timedelta(minutes=5)  # of a model that is in use now
 MESSAGES, PROMPT = "messages", "prompt"
 ROLES = {"system": SYSTEM, "user": USER, "assistant": ASSISTANT}
 TOOL = "tool"  # the role of a result
@@ -48,22 +58,33 @@ SAMPLING_OPTIONS = {
     "top_p": "top_p", "top_k": "top_k", "min_p": "min_p", "repeat_penalty": "repetition_penalty",
     "frequency_penalty": "frequency_penalty", "presence_penalty": "presence_penalty",
 }  # fmt: skip
-UNSUPPORTED_FIELDS: UnsupportedFields = {
-    "images": (([],), "images are not supported"),
-    "logprobs": ((False,), "probabilities are not available"),
-    "template": (("",), "the chat template is that of the model"),
-    "context": (([],), "tokens of earlier answers are not supported; send the messages to /api/chat"),
-}
-UNSUPPORTED_OPTIONS: UnsupportedFields = {
-    "mirostat": ((0,), "not supported"),
-    "typical_p": ((1,), "not supported"),
-    "tfs_z": ((1,), "not supported"),
-}
-GREEDY_OPTIONS: UnsupportedFields = {
+BORDER = Border(
+    used=frozenset([
+        "model", "name", MESSAGES, PROMPT, "system", "suffix", "raw", "stream", "options", "format", "think",
+        "keep_alive", TOOLS,
+    ]),
+    refused={
+        "images": ((), "the model reads text only"),
+        "template": ((), "the chat template is that of the model"),
+        "context": ((), "tokens of earlier answers are not supported; send the messages to /api/chat"),
+    },
+    left_out={
+        "logprobs": "this endpoint has no probabilities; /v1/chat/completions has them",
+        "top_logprobs": "this endpoint has no probabilities; /v1/chat/completions has them",
+    },
+)  # fmt: skip
+OPTIONS_BORDER = Border(
+    used=frozenset(["temperature", *SAMPLING_OPTIONS, "seed", "num_predict", "stop"]),
+    left_out=dict.fromkeys(
+        ["num_ctx", "num_batch", "num_gpu", "main_gpu", "use_mmap", "num_thread", "num_keep", "numa", "low_vram"],
+        "the settings of specchat decide it",
+    ),
+)  # fmt: skip
+GREEDY_OPTIONS: Refusals = {
     name: ((neutral,), "a raw or suffix request is greedy; leave it out")
     for name, neutral in {"temperature": 0, "repeat_penalty": 1, "frequency_penalty": 0, "presence_penalty": 0}.items()
 }
-UNLOAD_UNSUPPORTED = "keep_alive: other programs use the models, too; 'specchat host stop' ends the engine process"
+UNLOAD_UNSUPPORTED = "other programs use the models, too; 'specchat host stop' ends the engine process"
 
 
 @dataclass
@@ -87,6 +108,10 @@ class LinesReply:
         text, thinking = ("", delta.text) if is_thinking else (delta.text, "")
         return _line({**self._common_fields(text, thinking), "done": False})
 
+    def sign_of_life(self, stage: str) -> bytes:
+        """An empty text: this API has no place for a stage, and its clients read each line."""
+        return _line({**self._common_fields(""), "done": False})
+
     def end(self) -> bytes:
         calls = _line({**self._common_fields("", calls=True), "done": False}) if self.answer.tool_calls else b""
         return calls + _line(self._last(""))
@@ -99,7 +124,8 @@ class LinesReply:
 
     def _last(self, text: str, thinking: str = "", *, calls: bool = False) -> JsonObject:
         if self.is_loading:
-            return {**self._common_fields(""), "done": True, "done_reason": "load"}
+            stats = {"notices": list(self.answer.notices)}
+            return {**self._common_fields(""), "done": True, "done_reason": "load", "specchat": stats}
         totals = self.answer.totals
         return {
             **self._common_fields(text, thinking, calls=calls),
@@ -143,7 +169,8 @@ def translate_ollama_chat(fields: JsonObject, served_models: Sequence[str]) -> T
     if not messages:
         return _load_models(body, LinesReply(served_models[0], "message"))
     parsed = (_parse_message(message, f"{MESSAGES}[{at}]") for at, message in enumerate(cast("list[Any]", messages)))
-    options = replace(_parse_options(body), tool_options=ToolOptions(tuple(parse_functions(body))))
+    offered = tool_options(parse_functions(body), ANY_TOOL, is_parallel=True)
+    options = replace(_parse_options(body), tool_options=offered)
     request = build_engine_request(parsed, options, MESSAGES)
     return _translated(body, request, LinesReply(served_models[0], "message", Answer(request.request.answer_prefix)))
 
@@ -167,12 +194,33 @@ def version_body() -> JsonObject:
 
 
 def tags_body(name: str, facts: ModelFacts) -> JsonObject:
-    """The body of `/api/tags`: the one model. It has no digest, because no registry has it."""
-    model = {
-        "name": name, "model": name, "modified_at": timestamp(facts.modified_at), "size": facts.bytes,
-        "digest": "", "details": _details(facts),
-    }  # fmt: skip
-    return {"models": [model]}
+    """The body of `/api/tags`: the one model."""
+    return {"models": [{**_listed(name, facts), "modified_at": timestamp(facts.modified_at)}]}
+
+
+def running_body(name: str, facts: ModelFacts, context_window: int, *, is_loaded: bool) -> JsonObject:
+    """The body of `/api/ps`: the one model while the engine has it. The engine decides when it is unloaded."""
+    if not is_loaded:
+        return {"models": []}
+    until = timestamp(datetime.now(UTC) + KEPT_FOR)
+    gpu_bytes = 0  # how the model is divided is not known here
+    return {
+        "models": [
+            {**_listed(name, facts), "expires_at": until, "size_vram": gpu_bytes, "context_length": context_window}
+        ]
+    }
+
+
+def pull_body(body: JsonObject, served_models: Sequence[str]) -> JsonObject:
+    """The body of `/api/pull`: the served model is there; RequestError for another one, as nothing is downloaded."""
+    _check_model(Body(body), served_models)
+    return {"status": "success"}
+
+
+def _listed(name: str, facts: ModelFacts) -> JsonObject:
+    """What lists say of a model. The digest is of these facts, as no registry has one, and tells models apart."""
+    digest = sha256(f"{name} {facts}".encode()).hexdigest()
+    return {"name": name, "model": name, "size": facts.bytes, "digest": digest, "details": _details(facts)}
 
 
 def show_body(body: JsonObject, served_models: Sequence[str], facts: ModelFacts, context_window: int) -> JsonObject:
@@ -194,8 +242,8 @@ def timestamp(moment: datetime) -> str:
 
 def _check_body(body: Body, served_models: Sequence[str]) -> None:
     _check_model(body, served_models)
-    body.reject_unsupported(UNSUPPORTED_FIELDS)
-    body.object("options").reject_unsupported(UNSUPPORTED_OPTIONS)
+    body.check(BORDER)
+    body.object("options").check(OPTIONS_BORDER, "options.")
 
 
 def _check_model(body: Body, served_models: Sequence[str]) -> None:
@@ -207,20 +255,21 @@ def _check_model(body: Body, served_models: Sequence[str]) -> None:
 
 
 def _translated(body: Body, request: EngineRequest | FimRequest, reply: LinesReply) -> TranslatedRequest:
+    reply.answer.notices = body.notices
     return TranslatedRequest(request, reply, body.flag("stream", default=True))
 
 
 def _load_models(body: Body, reply: LinesReply) -> TranslatedRequest:
-    """A request without a question: Ollama loads the model, or unloads it if it is not to be kept."""
+    """A request without a question: Ollama loads the model, or unloads it, which is left to the engine here."""
     if body.get("keep_alive") in (0, "0", "0s", "0m"):
-        raise RequestError(UNLOAD_UNSUPPORTED, "keep_alive")
+        body.leave_out("keep_alive", UNLOAD_UNSUPPORTED)
     reply.is_loading = True
     return _translated(body, EngineRequest(Request(GREETING, max_tokens=1)), reply)
 
 
 def _parse_completion(body: Body, prompt: str) -> FimRequest:
     options = body.object("options")
-    options.reject_unsupported(GREEDY_OPTIONS)
+    options.check(Border(frozenset(options) - GREEDY_OPTIONS.keys(), GREEDY_OPTIONS))
     if body.text("system") or _parse_format(body.get("format")):
         raise RequestError("a raw or suffix request has no system prompt and no format; leave them out", PROMPT)
     limit = _token_limit(options)
@@ -262,7 +311,7 @@ def _token_limit(options: Body) -> int | None:
 
 def _parse_format(answer_format: Any) -> AnswerFormat | None:
     match answer_format:
-        case None | "":
+        case None:
             return None
         case "json":
             return parse_json_format(None)
@@ -281,7 +330,7 @@ def _parse_message(message: Any, field_path: str) -> Message:
         raise RequestError(f"{field_path}: content must be a text", MESSAGES)
     if role == TOOL:
         return Message(USER, "", tool_results=(_parse_result(message, content or "", field_path),))
-    return Message(ROLES[role], content or "", tuple(_parse_calls(message, field_path)))
+    return Message(ROLES[role], content or "", tuple(_parse_calls(message, field_path)), path=field_path)
 
 
 def _parse_calls(message: JsonObject, field_path: str) -> Iterator[ToolCall]:

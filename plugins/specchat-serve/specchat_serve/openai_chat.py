@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -22,39 +22,68 @@ from specchat_serve.engine_request import (
     content_text,
 )
 from specchat_serve.json_fields import (
+    FORMAT_FIELDS,
+    REPETITION_DETECTION,
+    SAMPLING_FIELDS,
+    STRUCTURED_OUTPUTS,
     Body,
+    Border,
     JsonObject,
-    UnsupportedFields,
     checked_body,
     parse_format,
     parse_message_role,
 )
 from specchat_serve.openai_objects import DONE_EVENT, FINGERPRINT, completion_usage, error_body
-from specchat_serve.replies import EVENT_STREAM, TranslatedRequest, sse_event
-from specchat_serve.tool_fields import FUNCTION, listed_calls, parse_call_id, parse_functions, parse_openai_tools
+from specchat_serve.replies import EVENT_STREAM, TranslatedRequest, sse_comment, sse_event
+from specchat_serve.tool_fields import (
+    CUSTOM,
+    FUNCTION,
+    PARALLEL,
+    TOOL_CHOICE,
+    TOOLS,
+    CallForm,
+    custom_arguments,
+    custom_input,
+    listed_calls,
+    parse_call_id,
+    parse_functions,
+    parse_openai_tools,
+)
 
 MESSAGES, TOOL = "messages", "tool"  # the field; the role of a result
 ROLES = {"system": SYSTEM, "developer": SYSTEM, "user": USER, "assistant": ASSISTANT}
-MAX_TOP_LOGPROBS = 4  # as many as the engine gives
+MAX_TOP_LOGPROBS = 20  # as many as the engine gives
 SMALLEST_LOGPROB = -9999.0  # of a probability that is 0 when rounded, as OpenAI has it
 THINKING_OPTIONS = ("enable_thinking", "thinking")  # of chat templates
 FUNCTIONS_UNSUPPORTED = "OpenAI has replaced this field; use tools, tool_choice and messages with the role tool"
-FORMAT_UNSUPPORTED = "use response_format for structured output"
-UNSUPPORTED_FIELDS: UnsupportedFields = {
-    "n": ((1,), "only one answer per request"),
-    "best_of": ((1,), "only one answer per request"),
-    "functions": (([],), FUNCTIONS_UNSUPPORTED),
-    "function_call": (("none", "auto"), FUNCTIONS_UNSUPPORTED),
-    "logit_bias": (({},), "not supported"),
-    "modalities": ((["text"],), "only text is supported"),
-    "audio": ((), "only text is supported"),
-    "web_search_options": ((), "web search is not supported"),
-    "grammar": (("",), FORMAT_UNSUPPORTED),
-    "structured_outputs": (({},), FORMAT_UNSUPPORTED),
-    "guided_json": ((), FORMAT_UNSUPPORTED),
-    "guided_regex": ((), FORMAT_UNSUPPORTED),
-    "guided_choice": ((), FORMAT_UNSUPPORTED),
-}
+ONLY_TEXT = "the model reads and writes text only"
+SILENT_FIELDS = frozenset([  # of OpenAI, vLLM and llama.cpp, also in other endpoints
+    "user", "store", "metadata", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
+    "prediction", "cache_prompt", "timings_per_token", "return_progress", "id_slot", "include", "include_reasoning",
+    "client_metadata", "model",
+])  # fmt: skip
+BORDER = Border(
+    used=frozenset([
+        MESSAGES, "stream", "stream_options", "max_tokens", "max_completion_tokens", "temperature", *SAMPLING_FIELDS,
+        "seed", "stop", REPETITION_DETECTION, "chat_template_kwargs", "reasoning_effort", "response_format", "logprobs",
+        "top_logprobs", TOOLS, TOOL_CHOICE, PARALLEL, *FORMAT_FIELDS, STRUCTURED_OUTPUTS,
+    ]),
+    refused={
+        "n": ((1,), "only one answer per request"),
+        "best_of": ((1,), "only one answer per request"),
+        "functions": ((), FUNCTIONS_UNSUPPORTED),
+        "function_call": (("none", "auto"), FUNCTIONS_UNSUPPORTED),
+        "logit_bias": ((), "the logits of single tokens cannot be changed"),
+        "grammar": ((), "grammars of llama.cpp are not read; give a schema in response_format"),
+    },
+    left_out={
+        "modalities": ONLY_TEXT,
+        "audio": ONLY_TEXT,
+        "web_search_options": "the server does not search the web",
+        "verbosity": "the model does not know it; ask in the messages",
+    },
+    silent=SILENT_FIELDS,
+)  # fmt: skip
 
 
 @dataclass
@@ -63,6 +92,8 @@ class ChatReply:
     answer: Answer = field(default_factory=Answer)
     includes_usage: bool = False  # in the last chunk of a stream
     top_logprobs: int = 0  # how many other tokens stand beside each token
+    forms: Mapping[str, CallForm] = field(default_factory=dict[str, CallForm])  # of custom tools
+    _sent_logprobs: int = 0
     content_type: str = EVENT_STREAM
     id: str = field(default_factory=lambda: f"chatcmpl-{new_id()}")
     created_at: int = field(default_factory=lambda: int(time.time()))
@@ -73,21 +104,31 @@ class ChatReply:
     def delta(self, delta: Delta) -> bytes:
         """Thinking is never part of the content: it has a field of its own, as with vLLM and DeepSeek."""
         if isinstance(delta, ToolCallDelta):
+            if self.answer.called_name(delta) in self.forms:  # its input is known when its arguments have ended
+                return b""
             return sse_event(self._chunk({"tool_calls": [_call_delta(delta)]}))
-        name = "reasoning_content" if isinstance(delta, ThinkingDelta) else "content"
-        return sse_event(self._chunk({name: delta.text}))
+        if isinstance(delta, ThinkingDelta):
+            return sse_event(self._chunk({"reasoning_content": delta.text}))
+        return sse_event(self._chunk({"content": delta.text}, logprobs=self._new_logprobs()))
+
+    def sign_of_life(self, stage: str) -> bytes:
+        return sse_comment(stage)
 
     def end(self) -> bytes:
         return b"".join([*map(sse_event, self._last_chunks()), DONE_EVENT])
+
+    def _call_object(self, call: ToolCall) -> JsonObject:
+        if (form := self.forms.get(call.name)) is None:
+            return _call_object(call)
+        return {"id": call.id, "type": CUSTOM, CUSTOM: {"name": form.name, "input": custom_input(call.arguments)}}
 
     def failure(self, api_error: ApiError) -> bytes:
         return sse_event(error_body(api_error))
 
     def whole(self) -> JsonObject:
         thinking = {"reasoning_content": self.answer.thinking} if self.answer.thinking else {}
-        calls = (
-            {"tool_calls": [_call_object(call) for call in self.answer.tool_calls]} if self.answer.tool_calls else {}
-        )
+        objects = [self._call_object(call) for call in self.answer.tool_calls]
+        calls = {"tool_calls": objects} if objects else {}
         content = self.answer.text or (None if calls else "")
         message = {"role": "assistant", "content": content, "refusal": None, **thinking, **calls}
         choice = {
@@ -98,16 +139,26 @@ class ChatReply:
 
     def _last_chunks(self) -> Iterator[JsonObject]:
         """The chunk with the finish reason, and the one with the usage if the client requested it."""
-        yield self._chunk({}, self.answer.finish_reason, self._logprobs())
+        for index, call in enumerate(self.answer.tool_calls):
+            if call.name in self.forms:
+                yield self._chunk({"tool_calls": [{"index": index, **self._call_object(call)}]})
+        yield self._chunk({}, self.answer.finish_reason, self._new_logprobs())
         if self.includes_usage:
             usage = completion_usage(self.answer)
             yield {**self._common_fields("chat.completion.chunk"), "choices": [], "usage": usage}
 
-    def _logprobs(self) -> JsonObject | None:
+    def _logprobs(self, start: int = 0) -> JsonObject | None:
+        """Of the tokens of the text from the one with this number; None for a client that wants none."""
         if not self.answer.keeps_tokens:
             return None
-        content = [_token_object(token, self.top_logprobs) for token in self.answer.text_tokens]
+        content = [_token_object(token, self.top_logprobs) for token in self.answer.text_tokens[start:]]
         return {"content": content, "refusal": None}
+
+    def _new_logprobs(self) -> JsonObject | None:
+        """Of the tokens that no chunk has had; a token belongs to the chunk with the beginning of its text."""
+        if (new := self._logprobs(self._sent_logprobs)) is not None:
+            self._sent_logprobs += len(new["content"])
+        return new
 
     def _chunk(self, delta: JsonObject, reason: str | None = None, logprobs: JsonObject | None = None) -> JsonObject:
         choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
@@ -144,14 +195,14 @@ def _call_delta(delta: ToolCallDelta) -> JsonObject:
 
 def translate_chat(fields: JsonObject, served_models: Sequence[str]) -> TranslatedRequest:
     """A body of `/v1/chat/completions`; RequestError for a wrong or unsupported field."""
-    body = checked_body(fields, served_models, UNSUPPORTED_FIELDS)
+    body = checked_body(fields, served_models, BORDER)
     limit_name = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
     options = AnswerOptions(
         max_tokens=body.number(limit_name, int),
         seed=body.number("seed", int),
         temperature=body.number("temperature"),
         stop=body.stop(),
-        answer_format=_parse_response_format(body.object("response_format")),
+        answer_format=_parse_response_format(body.object("response_format")) or body.form_of_other_servers(),
         sampling=body.sampling(),
         thinking=_parse_thinking(body),
         tool_options=parse_openai_tools(body, parse_functions(body)),
@@ -163,9 +214,10 @@ def translate_chat(fields: JsonObject, served_models: Sequence[str]) -> Translat
     includes_usage = body.object("stream_options").flag("include_usage")
     answer = Answer(
         request.request.answer_prefix, is_parallel=options.tool_options.is_parallel,
-        keeps_tokens=options.wants_probabilities,
+        keeps_tokens=options.wants_probabilities, notices=body.notices,
     )  # fmt: skip
-    reply = ChatReply(served_models[0], answer, includes_usage, _parse_top_logprobs(body))
+    top_logprobs, forms = _parse_top_logprobs(body), options.tool_options.forms
+    reply = ChatReply(served_models[0], answer, includes_usage, top_logprobs, forms)
     return TranslatedRequest(request, reply, body.flag("stream"))
 
 
@@ -186,7 +238,7 @@ def _parse_message(message: Any, field_path: str) -> Message:
     if role == TOOL:
         call_id = parse_call_id(message, "tool_call_id", "a message with the role tool", field_path, MESSAGES)
         return Message(USER, "", tool_results=(ToolResult(call_id, "", content),))
-    return Message(ROLES[role], content, tuple(_parse_calls(message, field_path)))
+    return Message(ROLES[role], content, tuple(_parse_calls(message, field_path)), path=field_path)
 
 
 def _parse_calls(message: JsonObject, field_path: str) -> Iterator[ToolCall]:
@@ -194,6 +246,8 @@ def _parse_calls(message: JsonObject, field_path: str) -> Iterator[ToolCall]:
         match call:
             case {"id": str(call_id), "function": {"name": str(name), "arguments": str(arguments)}} if call_id and name:
                 yield ToolCall(call_id, name, arguments)
+            case {"id": str(call_id), "custom": {"name": str(name), "input": str(text)}} if call_id and name:
+                yield ToolCall(call_id, name, custom_arguments(text))
             case _:
                 message_text = "a tool call has an id, and a function with a name and arguments, which are a text"
                 raise RequestError(f"{field_path}: {message_text}", MESSAGES)
@@ -210,13 +264,8 @@ def _parse_response_format(response_format: JsonObject) -> AnswerFormat | None:
 def _parse_thinking(body: Body) -> str | None:
     """Whether the model thinks: `chat_template_kwargs` as with vLLM, or `reasoning_effort` as with OpenAI."""
     options = body.object("chat_template_kwargs")
-    if unknown := [name for name in options if name not in THINKING_OPTIONS]:
-        raise RequestError(
-            f"chat_template_kwargs: only {' and '.join(THINKING_OPTIONS)} are supported, not {unknown[0]}",
-            "chat_template_kwargs", code="unsupported_parameter",
-        )  # fmt: skip
-    for value in options.values():
-        if not isinstance(value, bool):
-            raise RequestError("chat_template_kwargs: give true or false", "chat_template_kwargs")
-        return "on" if value else "off"
+    options.check(Border(frozenset(THINKING_OPTIONS)), "chat_template_kwargs.")
+    for name in THINKING_OPTIONS:
+        if options.get(name) is not None:
+            return "on" if options.flag(name) else "off"
     return "off" if body.get("reasoning_effort") == "none" else None

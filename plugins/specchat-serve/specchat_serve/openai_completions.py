@@ -13,15 +13,16 @@ from specchat.chat.fim_request import FimRequest
 from specchat.host.protocol import new_id
 from specchat_serve.answer import Answer, Delta
 from specchat_serve.api_errors import ApiError, RequestError
-from specchat_serve.json_fields import JsonObject, UnsupportedFields, checked_body
+from specchat_serve.json_fields import Border, JsonObject, Refusals, checked_body
+from specchat_serve.openai_chat import SILENT_FIELDS
 from specchat_serve.openai_objects import DONE_EVENT, FINGERPRINT, completion_usage, error_body
-from specchat_serve.replies import EVENT_STREAM, TranslatedRequest, sse_event
+from specchat_serve.replies import EVENT_STREAM, TranslatedRequest, sse_comment, sse_event
 
 DEFAULT_MAX_TOKENS = 16  # as OpenAI's
 MAX_CONTEXT_TOKENS = 2**20  # more than any context window, which is the limit then
 TIMEOUT_SECONDS = 600.0
 IS_GREEDY = "completions are greedy, as those of editors; leave it out, or use /v1/chat/completions"
-UNSUPPORTED_FIELDS: UnsupportedFields = {
+REFUSED: Refusals = {
     "n": ((1,), "only one completion per request"),
     "best_of": ((1,), "only one completion per request"),
     "echo": ((False,), "the prompt is not repeated; put it before the completion"),
@@ -32,6 +33,12 @@ UNSUPPORTED_FIELDS: UnsupportedFields = {
     "presence_penalty": ((0,), IS_GREEDY),
     "repetition_penalty": ((1,), IS_GREEDY),
 }
+BORDER = Border(
+    used=frozenset(["prompt", "suffix", "max_tokens", "stop", "stream", "stream_options"]),
+    refused=REFUSED,
+    left_out=dict.fromkeys(["top_p", "top_k", "min_p", "seed"], "completions are greedy"),
+    silent=SILENT_FIELDS,
+)
 
 
 @dataclass
@@ -48,6 +55,9 @@ class CompletionReply:
 
     def delta(self, delta: Delta) -> bytes:
         return sse_event(self._object(delta.text, None)) if isinstance(delta, TextDelta) else b""
+
+    def sign_of_life(self, stage: str) -> bytes:
+        return sse_comment(stage)
 
     def end(self) -> bytes:
         last = sse_event(self._object("", self.answer.finish_reason))
@@ -71,12 +81,12 @@ class CompletionReply:
 
 def translate_completion(fields: JsonObject, served_models: Sequence[str]) -> TranslatedRequest:
     """A body of `/v1/completions`; RequestError for a wrong or unsupported field."""
-    body = checked_body(fields, served_models, UNSUPPORTED_FIELDS)
+    body = checked_body(fields, served_models, BORDER)
     max_tokens = body.number("max_tokens", int)
     limit = DEFAULT_MAX_TOKENS if max_tokens is None else max_tokens
     request = completion_request(_parse_prompt(body.get("prompt")), body.text("suffix"), limit, body.stop())
     includes_usage = body.object("stream_options").flag("include_usage")
-    reply = CompletionReply(served_models[0], includes_usage=includes_usage)
+    reply = CompletionReply(served_models[0], Answer(notices=body.notices), includes_usage)
     return TranslatedRequest(request, reply, body.flag("stream"))
 
 

@@ -4,7 +4,7 @@ The server stores nothing, so a request has the whole conversation in its `input
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -23,43 +23,64 @@ from specchat_serve.engine_request import (
     content_text,
 )
 from specchat_serve.json_fields import (
+    FORMAT_FIELDS,
+    REPETITION_DETECTION,
+    SAMPLING_FIELDS,
+    STRUCTURED_OUTPUTS,
     Body,
+    Border,
     JsonObject,
-    UnsupportedFields,
     checked_body,
     parse_format,
     parse_message_role,
 )
-from specchat_serve.openai_chat import ROLES
-from specchat_serve.replies import EVENT_STREAM, TranslatedRequest, sse_event
+from specchat_serve.openai_chat import ROLES, SILENT_FIELDS
+from specchat_serve.replies import EVENT_STREAM, TranslatedRequest, sse_comment, sse_event
 from specchat_serve.tool_fields import (
-    FUNCTION,
+    NAMESPACE,
+    PARALLEL,
     TOOL_CHOICE,
     TOOLS,
+    CallForm,
+    custom_arguments,
+    custom_input,
+    leave_out_tool,
     optional_tools,
     parse_call_id,
+    parse_custom,
+    parse_function,
     parse_openai_tools,
-    parse_tool,
-    unsupported_kind,
+    read_name,
 )
 
 INPUT = "input"
-TEXT_PARTS = ("input_text", "output_text", "text")
+ITEM_REFERENCE = "item_reference"
 MESSAGE, REASONING = "message", "reasoning"  # types of items; the model does not read earlier reasoning
-FUNCTION_CALL, FUNCTION_CALL_OUTPUT = "function_call", "function_call_output"
+FUNCTION_CALL, CUSTOM_CALL = "function_call", "custom_tool_call"
+CALL_OUTPUTS = ("function_call_output", "custom_tool_call_output")
 PART_TYPES = {MESSAGE: "output_text", REASONING: "reasoning_text"}
-ITEM_PREFIXES = {MESSAGE: "msg", REASONING: "rs"}
+ITEM_PREFIXES = {MESSAGE: "msg", REASONING: "rs", FUNCTION_CALL: "fc", CUSTOM_CALL: "ctc"}
+ARGUMENTS, CUSTOM_INPUT = "response.function_call_arguments", "response.custom_tool_call_input"  # names of events
 IN_PROGRESS, COMPLETED, INCOMPLETE, FAILED = "in_progress", "completed", "incomplete", "failed"
 FORMAT_HINT = "the type of the format must be text, json_object, or json_schema with a schema"
 STORES_NOTHING = "this server stores no responses; send the whole conversation as input"
-UNSUPPORTED_FIELDS: UnsupportedFields = {
-    "previous_response_id": (("",), STORES_NOTHING),
-    "conversation": (("",), STORES_NOTHING),
-    "background": ((False,), STORES_NOTHING),
-    "prompt": ((), "stored prompts are not supported; send instructions and input"),
-    "truncation": (("disabled",), "a conversation that is too long is an error; send less"),
-    "top_logprobs": ((0,), "probabilities are not available"),
-}
+BORDER = Border(
+    used=frozenset([
+        INPUT, "instructions", "stream", "max_output_tokens", "temperature", *SAMPLING_FIELDS, "seed", "stop",
+        REPETITION_DETECTION, "text", REASONING, TOOLS, TOOL_CHOICE, PARALLEL, *FORMAT_FIELDS, STRUCTURED_OUTPUTS,
+    ]),
+    refused={
+        "previous_response_id": ((), STORES_NOTHING),
+        "conversation": ((), STORES_NOTHING),
+        "background": ((False,), STORES_NOTHING),
+        "prompt": ((), "stored prompts are not supported; send instructions and input"),
+    },
+    left_out={
+        "truncation": "a conversation that is too long is an error; send less",
+        "top_logprobs": "this endpoint has no probabilities; /v1/chat/completions has them",
+    },
+    silent=SILENT_FIELDS | {"stream_options"},
+)  # fmt: skip
 
 
 @dataclass
@@ -69,6 +90,7 @@ class ResponseReply:
     model: str
     answer: Answer
     given: JsonObject
+    forms: Mapping[str, CallForm] = field(default_factory=dict[str, CallForm])  # of tools that are no plain functions
     content_type: str = EVENT_STREAM
     id: str = field(default_factory=lambda: f"resp_{new_id()}")
     item_id: str = field(default_factory=new_id)
@@ -83,13 +105,19 @@ class ResponseReply:
 
     def delta(self, delta: Delta) -> bytes:
         if isinstance(delta, ToolCallDelta):
-            opened = self._open_item(self._call_item(ToolCall(delta.id, delta.name, ""), IN_PROGRESS))
-            return opened + (self._arguments_event("delta", delta=delta.arguments) if delta.arguments else b"")
+            begun = ToolCall(delta.id, delta.name, "")  # its first piece, and the only one with a name
+            opened = self._open_item(self._call_item(begun, IN_PROGRESS)) if delta.name else b""
+            if not delta.arguments or self._sent_item["type"] == CUSTOM_CALL:  # an input is known at its end
+                return opened
+            return opened + self._item_event(f"{ARGUMENTS}.delta", delta=delta.arguments)
         if isinstance(delta, ThinkingDelta):
             opened = self._open_item(self._empty_item(REASONING))
             return opened + self._part_event("response.reasoning_text.delta", delta=delta.text)
         opened = self._open_item(self._empty_item(MESSAGE))
         return opened + self._part_event("response.output_text.delta", delta=delta.text, logprobs=[])
+
+    def sign_of_life(self, stage: str) -> bytes:
+        return sse_comment(stage)
 
     def end(self) -> bytes:
         whole = self.whole()
@@ -128,13 +156,16 @@ class ResponseReply:
         closed = b"".join(map(self._close_item, sent))
         self._sent_item, self._item_count = item, self._item_count + 1
         added = self._event("response.output_item.added", output_index=self._output_index, item=item)
-        if item["type"] == FUNCTION_CALL:
+        if item["type"] in (FUNCTION_CALL, CUSTOM_CALL):
             return closed + added
         return closed + added + self._part_event("response.content_part.added", part=_part(item["type"], ""))
 
     def _close_item(self, item: JsonObject) -> bytes:
         if item["type"] == FUNCTION_CALL:
-            last = self._arguments_event("done", arguments=item["arguments"], name=item["name"])
+            last = self._item_event(f"{ARGUMENTS}.done", arguments=item["arguments"], name=item["name"])
+        elif item["type"] == CUSTOM_CALL:
+            last = self._item_event(f"{CUSTOM_INPUT}.delta", delta=item["input"])
+            last += self._item_event(f"{CUSTOM_INPUT}.done", input=item["input"])
         else:
             kind, (part,) = item["type"], item["content"]
             logprobs = {"logprobs": []} if kind == MESSAGE else {}
@@ -161,9 +192,13 @@ class ResponseReply:
         }
 
     def _call_item(self, call: ToolCall, status: str) -> JsonObject:
+        form = self.forms.get(call.name, CallForm(call.name))
+        kind = CUSTOM_CALL if form.is_custom else FUNCTION_CALL
+        given = {"input": custom_input(call.arguments)} if form.is_custom else {"arguments": call.arguments}
+        group = {"namespace": form.namespace} if form.namespace else {}
         return {
-            "id": f"fc_{call.id}", "type": FUNCTION_CALL, "status": status, "call_id": call.id, "name": call.name,
-            "arguments": call.arguments,
+            "id": f"{ITEM_PREFIXES[kind]}_{call.id}", "type": kind, "status": status, "call_id": call.id,
+            "name": form.name, **group, **given,
         }  # fmt: skip
 
     def _response(self, status: str, output: list[JsonObject]) -> JsonObject:
@@ -185,12 +220,10 @@ class ResponseReply:
         }
 
     def _part_event(self, name: str, **fields: Any) -> bytes:
-        item_id = self._sent_item["id"]
-        return self._event(name, item_id=item_id, output_index=self._output_index, content_index=0, **fields)
+        return self._item_event(name, content_index=0, **fields)
 
-    def _arguments_event(self, stage: str, **fields: Any) -> bytes:
-        item_id, event = self._sent_item["id"], f"response.function_call_arguments.{stage}"
-        return self._event(event, item_id=item_id, output_index=self._output_index, **fields)
+    def _item_event(self, event: str, **fields: Any) -> bytes:
+        return self._event(event, item_id=self._sent_item["id"], output_index=self._output_index, **fields)
 
     def _event(self, event_type: str, **fields: Any) -> bytes:
         event = sse_event({"type": event_type, "sequence_number": self._sequence_number, **fields}, event_type)
@@ -200,14 +233,14 @@ class ResponseReply:
 
 def translate_response(fields: JsonObject, served_models: Sequence[str]) -> TranslatedRequest:
     """A body of `/v1/responses`; RequestError for a wrong or unsupported field."""
-    body = checked_body(fields, served_models, UNSUPPORTED_FIELDS)
+    body = checked_body(fields, served_models, BORDER)
     text_settings = body.object("text")
     options = AnswerOptions(
         max_tokens=body.number("max_output_tokens", int),
         seed=body.number("seed", int),
         temperature=body.number("temperature"),
         stop=body.stop(),
-        answer_format=parse_format(text_settings.object("format"), "text", FORMAT_HINT),
+        answer_format=parse_format(text_settings.object("format"), "text", FORMAT_HINT) or body.form_of_other_servers(),
         sampling=body.sampling(),
         thinking="off" if body.object("reasoning").get("effort") == "none" else None,
         tool_options=parse_openai_tools(body, _parse_tools(body)),
@@ -225,8 +258,9 @@ def translate_response(fields: JsonObject, served_models: Sequence[str]) -> Tran
         "tools": optional_tools(body),
         "top_p": body.get("top_p"),
     }
-    answer = Answer(request.request.answer_prefix, is_parallel=options.tool_options.is_parallel)
-    reply = ResponseReply(served_models[0], answer, given)
+    parallel = options.tool_options.is_parallel
+    answer = Answer(request.request.answer_prefix, is_parallel=parallel, notices=body.notices)
+    reply = ResponseReply(served_models[0], answer, given, options.tool_options.forms)
     return TranslatedRequest(request, reply, body.flag("stream"))
 
 
@@ -239,44 +273,57 @@ def _parse_input(body: Body) -> Iterator[Message]:
         if not isinstance(item, dict):
             raise RequestError(f"{INPUT}[{at}]: an item is an object with a role and a content", INPUT)
         item = cast("JsonObject", item)
-        if item.get("type") != REASONING:
-            yield _parse_item(item, f"{INPUT}[{at}]")
+        kind = item.get("type") or MESSAGE
+        if kind in (MESSAGE, FUNCTION_CALL, CUSTOM_CALL, *CALL_OUTPUTS):
+            yield _parse_item(item, kind, f"{INPUT}[{at}]")
+        elif kind == ITEM_REFERENCE:
+            raise RequestError(f"{INPUT}[{at}]: {STORES_NOTHING}", INPUT, code="unsupported_parameter")
+        elif kind != REASONING:
+            body.leave_out(f"{INPUT}[{at}]", f"the model does not read items of type {kind!r}")
 
 
-def _parse_item(item: JsonObject, field_path: str) -> Message:
-    kind = item.get("type", MESSAGE)
-    if kind == FUNCTION_CALL:
+def _parse_item(item: JsonObject, kind: str, field_path: str) -> Message:
+    if kind in (FUNCTION_CALL, CUSTOM_CALL):
         return Message(ASSISTANT, "", tool_calls=(_parse_call(item, field_path),))
-    if kind == FUNCTION_CALL_OUTPUT:
+    if kind in CALL_OUTPUTS:
         return Message(USER, "", tool_results=(_parse_result(item, field_path),))
-    if kind != MESSAGE:
-        words = f"items of type {kind!r} are not supported, only messages, calls of functions and their outputs"
-        raise RequestError(f"{field_path}: {words}", INPUT, code="unsupported_parameter")
     _, role = parse_message_role(item, ROLES, field_path, INPUT)
-    return Message(ROLES[role], content_text(item.get("content"), field_path, INPUT, TEXT_PARTS))
+    return Message(ROLES[role], content_text(item.get("content"), field_path, INPUT), path=field_path)
 
 
 def _parse_call(item: JsonObject, field_path: str) -> ToolCall:
     match item:
         case {"call_id": str(call_id), "name": str(name), "arguments": str(arguments)} if call_id and name:
-            return ToolCall(call_id, name, arguments)
+            return ToolCall(call_id, read_name(item), arguments)
+        case {"call_id": str(call_id), "name": str(name), "input": str(text)} if call_id and name:
+            return ToolCall(call_id, read_name(item), custom_arguments(text))
         case _:
             raise RequestError(f"{field_path}: a call has a call_id, a name and arguments, which are a text", INPUT)
 
 
 def _parse_result(item: JsonObject, field_path: str) -> ToolResult:
     call_id = parse_call_id(item, "call_id", "an output", field_path, INPUT)
-    return ToolResult(call_id, "", content_text(item.get("output"), field_path, INPUT, TEXT_PARTS))
+    return ToolResult(call_id, "", content_text(item.get("output"), field_path, INPUT))
 
 
-def _parse_tools(body: Body) -> Iterator[Tool]:
+def _parse_tools(body: Body) -> Iterator[tuple[Tool, CallForm]]:
     for at, tool in enumerate(optional_tools(body)):
-        if not isinstance(tool, dict):
-            raise RequestError(f"{TOOLS}[{at}]: a tool is an object with a type and a name", TOOLS)
-        tool = cast("JsonObject", tool)
-        if tool.get("type") != FUNCTION:
-            raise unsupported_kind(str(tool.get("type")), f"{TOOLS}[{at}]")
-        yield parse_tool(tool.get("name"), tool.get("description"), tool.get("parameters"), f"{TOOLS}[{at}]")
+        yield from _parse_tool(body, tool, f"{TOOLS}[{at}]")
+
+
+def _parse_tool(body: Body, tool: Any, field_path: str, namespace: str = "") -> Iterator[tuple[Tool, CallForm]]:
+    match tool:
+        case {"type": "function"}:
+            yield parse_function(cast("JsonObject", tool), field_path, namespace)
+        case {"type": "custom"}:
+            yield parse_custom(cast("JsonObject", tool), field_path, namespace)
+        case {"type": "namespace", "name": str(name), "tools": list(tools)} if name and not namespace:
+            for at, each in enumerate(cast("list[Any]", tools)):
+                yield from _parse_tool(body, each, f"{field_path}.{TOOLS}[{at}]", name)
+        case {"type": str(kind)} if kind != NAMESPACE:
+            leave_out_tool(body, kind, field_path)
+        case _:
+            raise RequestError(f"{field_path}: a tool is an object with a type and a name", TOOLS)
 
 
 def _part(kind: str, text: str) -> JsonObject:

@@ -1,11 +1,18 @@
 """Sends an answer over HTTP, whole or as a stream, in the words of any API. Knows no API and no model.
 
 An API translates its requests to an EngineRequest (or a FimRequest), and the answer by a Reply.
+
+A stream speaks at once: when nothing has come within a tenth of a second, its headers are sent with a sign of life,
+and every ten seconds without a text another one. An error before that has its own status code; a later one is in the
+stream.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
+from time import monotonic
 from typing import Protocol
 
 from aiohttp import web
@@ -19,6 +26,7 @@ from specchat_serve.engine_request import EngineRequest
 from specchat_serve.json_fields import JsonObject
 
 EVENT_STREAM = "text/event-stream; charset=utf-8"
+FIRST_SIGN_SECONDS, SIGN_SECONDS = 0.1, 10.0  # without a text, until a sign of life is sent
 
 
 class Reply(Protocol):
@@ -32,6 +40,10 @@ class Reply(Protocol):
         ...
 
     def delta(self, delta: Delta) -> bytes: ...
+
+    def sign_of_life(self, stage: str) -> bytes:
+        """What a stream says while there is no text; `stage` is for people, such as "reading 900 of 3,000 tokens"."""
+        ...
 
     def end(self) -> bytes: ...
 
@@ -60,34 +72,65 @@ async def send_reply(
     return web.json_response(reply.whole())
 
 
+@dataclass
+class _Stream:
+    """The stream of one answer: its headers with the first sign of life or text, its begin with the first text."""
+
+    request: web.Request
+    reply: Reply
+    has_begun: bool = False
+    sign_at: float = field(default_factory=lambda: monotonic() + FIRST_SIGN_SECONDS)
+
+    @cached_property
+    def response(self) -> web.StreamResponse:
+        return web.StreamResponse(headers={"Content-Type": self.reply.content_type, "Cache-Control": "no-cache"})
+
+    async def begin(self) -> None:
+        """Before a text and before the end: what stands at the beginning, once."""
+        if not self.has_begun:
+            self.has_begun = True
+            await self.write(self.reply.begin())
+
+    async def write(self, data: bytes) -> None:
+        if not self.response.prepared:
+            await self.response.prepare(self.request)
+        if data:
+            await self.response.write(data)
+        self.sign_at = monotonic() + SIGN_SECONDS
+
+
 async def _stream_reply(request: web.Request, events: AsyncGenerator[Event], reply: Reply) -> web.StreamResponse:
-    """Send text as it arrives. An error before the first text still has its own status code."""
-    response = web.StreamResponse(headers={"Content-Type": reply.content_type, "Cache-Control": "no-cache"})
+    """Send text as it arrives, and signs of life. An error before the first of both has its own status code."""
+    stream = _Stream(request, reply)
+    coming = asyncio.ensure_future(anext(events, None))
     try:
-        async for event in events:
-            if delta := reply.answer.on_event(event):
-                await _begin(response, request, reply)
-                await _write(response, reply.delta(delta))
-        await _begin(response, request, reply)
-        await response.write(reply.end())
+        while True:
+            await asyncio.wait([coming], timeout=max(0.0, stream.sign_at - monotonic()))
+            if coming.done():
+                if (event := coming.result()) is None:
+                    break
+                coming = asyncio.ensure_future(anext(events, None))
+                if delta := reply.answer.on_event(event):
+                    await stream.begin()
+                    await stream.write(reply.delta(delta))
+            if monotonic() >= stream.sign_at:
+                await stream.write(reply.sign_of_life(reply.answer.stage))
+        await stream.begin()
+        await stream.write(reply.end())
     except SpecchatError as error:
-        if not response.prepared:
+        if not stream.response.prepared:
             raise
-        await response.write(reply.failure(to_api_error(error)))
-    await response.write_eof()
-    return response
+        await stream.response.write(reply.failure(to_api_error(error)))
+    finally:
+        coming.cancel()
+        await asyncio.wait([coming])  # the events can be closed only after it
+    await stream.response.write_eof()
+    return stream.response
 
 
-async def _begin(response: web.StreamResponse, request: web.Request, reply: Reply) -> None:
-    """Send the headers and the begin of the stream, unless already sent."""
-    if not response.prepared:
-        await response.prepare(request)
-        await _write(response, reply.begin())
-
-
-async def _write(response: web.StreamResponse, data: bytes) -> None:
-    if data:
-        await response.write(data)
+def sse_comment(text: str) -> bytes:
+    """A line that readers of server-sent events pass over."""
+    return f": {text}\n\n".encode()
 
 
 def sse_event(payload: JsonObject, name: str = "") -> bytes:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import socket
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -31,11 +31,19 @@ from specchat_serve.api_errors import (
     to_api_error,
 )
 from specchat_serve.authorization import AccessPolicy, is_loopback
-from specchat_serve.connection_pool import ConnectionPool
+from specchat_serve.connection_pool import ENGINE_READY, ConnectionPool
 from specchat_serve.json_fields import JsonObject, check_model, parse_json_body
 from specchat_serve.metrics_page import CONTENT_TYPE, metrics_page, read_host_stats
 from specchat_serve.model_facts import ModelFacts, read_model_facts
-from specchat_serve.ollama_api import show_body, tags_body, translate_generate, translate_ollama_chat, version_body
+from specchat_serve.ollama_api import (
+    pull_body,
+    running_body,
+    show_body,
+    tags_body,
+    translate_generate,
+    translate_ollama_chat,
+    version_body,
+)
 from specchat_serve.openai_chat import translate_chat
 from specchat_serve.openai_completions import translate_completion
 from specchat_serve.openai_responses import translate_response
@@ -59,6 +67,7 @@ PREFLIGHT_HEADERS = {
 }
 Translate = Callable[[JsonObject, Sequence[str]], TranslatedRequest]
 APPLY_PATH = "/v1/apply"
+MAX_NOTICES = 100  # a client may invent fields without end
 TRANSLATIONS: dict[str, Translate] = {
     "/v1/chat/completions": translate_chat,
     "/v1/completions": translate_completion,
@@ -76,9 +85,8 @@ ERROR_BODIES: tuple[tuple[str, Callable[[ApiError], JsonObject]], ...] = (
 EMBEDDING_PATHS = ("/v1/embeddings", "/api/embed", "/api/embeddings")
 NO_EMBEDDINGS = "the model of this server writes text; it has no embeddings"
 UNKNOWN_PATH = "unknown"  # a client may ask for any text
-ENDPOINTS_HINT = (
-    f"the endpoints are {', '.join(TRANSLATIONS)}, {APPLY_PATH}, /v1/models, /api/tags, /api/show, /api/version"
-)
+OTHER_ENDPOINTS = (APPLY_PATH, "/v1/models", *(f"/api/{name}" for name in ("tags", "ps", "show", "pull", "version")))
+ENDPOINTS_HINT = f"the endpoints are {', '.join((*TRANSLATIONS, *OTHER_ENDPOINTS))}"
 
 
 @dataclass(frozen=True)
@@ -101,6 +109,7 @@ class ApiServer:
         self._answer_counts = AnswerCounts()
         self._request_counts = Counter[tuple[str, str]]()  # by path and status
         self._connection_pool: ConnectionPool | None = None
+        self._said_notices = set[str]()
 
     def application(self) -> web.Application:
         middlewares = [self._counting_middleware, self._access_and_error_middleware]
@@ -115,7 +124,9 @@ class ApiServer:
             web.get("/metrics", self.metrics),
             web.get("/api/version", self.ollama_version),
             web.get("/api/tags", self.ollama_tags),
+            web.get("/api/ps", self.ollama_running),
             web.post("/api/show", self.ollama_show),
+            web.post("/api/pull", self.ollama_pull),
             *(web.post(path, self.refuse_embeddings) for path in EMBEDDING_PATHS),
             *(web.post(path, self._answer_handler(translate)) for path, translate in TRANSLATIONS.items()),
         ])  # fmt: skip
@@ -189,6 +200,15 @@ class ApiServer:
     async def ollama_tags(self, _request: web.Request) -> web.Response:
         return web.json_response(tags_body(self._config.model, await self._read_model_facts()))
 
+    async def ollama_running(self, _request: web.Request) -> web.Response:
+        facts, host_stats = await self._read_model_facts(), await asyncio.to_thread(read_host_stats)
+        window, is_loaded = self.connection_pool.context_window, host_stats["state"] == ENGINE_READY
+        return web.json_response(running_body(self._config.model, facts, window, is_loaded=is_loaded))
+
+    async def ollama_pull(self, request: web.Request) -> web.Response:
+        """One object, or one line of a stream: the same bytes."""
+        return web.json_response(pull_body(parse_json_body(await request.read()), self._config.models))
+
     async def ollama_show(self, request: web.Request) -> web.Response:
         body, facts = parse_json_body(await request.read()), await self._read_model_facts()
         return web.json_response(show_body(body, self._config.models, facts, self.connection_pool.context_window))
@@ -204,10 +224,18 @@ class ApiServer:
     def _answer_handler(self, translate: Translate) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
             translated = translate(parse_json_body(await request.read()), self._config.models)
+            self._say_once(translated.reply.answer.notices)
             async with aclosing(self.connection_pool.stream_answer(translated.request)) as events:
                 return await send_reply(request, events, translated)
 
         return handle
+
+    def _say_once(self, notices: Iterable[str]) -> None:
+        """Tell what is left out of requests, each thing once."""
+        for notice in dict.fromkeys(notices):
+            if notice not in self._said_notices and len(self._said_notices) < MAX_NOTICES:
+                self._said_notices.add(notice)
+                self._notify(notice)
 
     @web.middleware
     async def _counting_middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -1,33 +1,57 @@
 """Tools in the bodies of all APIs: what a client offers, and the arguments of calls. Knows no API and no network.
 
+The client runs the tools. A function has arguments by a schema; a custom tool has one text as its input, which to the
+model is a function with one argument; a namespace is a group of tools under a name. Tools of other types, which run on
+the servers of the API, are left out, and the answer says so.
+
 The engine has the arguments of a call as the model wrote them, which may be no JSON. Some APIs have an object in this
 place: broken arguments are a text in it, under the key that Anthropic advises.
 """
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from specchat.chat.tools import ANY_TOOL, NO_TOOL, TOOL_CHOICES, Tool, ToolCall
+from specchat.chat.tools import ANY_TOOL, NO_TOOL, SOME_TOOL, TOOL_CHOICES, Tool, ToolCall
 from specchat.errors import UsageError
 from specchat_serve.api_errors import RequestError
 from specchat_serve.json_fields import Body, JsonObject
 
 TOOLS, TOOL_CHOICE, PARALLEL = "tools", "tool_choice", "parallel_tool_calls"
-FUNCTION = "function"
+FUNCTION, CUSTOM, NAMESPACE = "function", "custom", "namespace"
+NAMESPACE_SEPARATOR = "."  # between a namespace and a tool, in the name that the model reads
+CUSTOM_INPUT = "input"
+INPUT_SCHEMA = {
+    "type": "object",
+    "properties": {CUSTOM_INPUT: {"type": "string"}},
+    "required": [CUSTOM_INPUT],
+    "additionalProperties": False,
+}
 INVALID_JSON = "INVALID_JSON"
-ONLY_FUNCTIONS = "only functions, which the client runs, are supported"
+
+
+@dataclass(frozen=True)
+class CallForm:
+    """How the API names a tool and its calls, where that is not by the name that the model reads."""
+
+    name: str
+    namespace: str = ""
+    is_custom: bool = False
 
 
 @dataclass(frozen=True)
 class ToolOptions:
-    """The tools that an answer may call, which of them it must call, and whether it may have several calls."""
+    """The tools that an answer may call, which of them it must call, and whether it may have several calls.
+
+    `forms` has the tools, by the name that the model reads, which are no plain functions.
+    """
 
     tools: tuple[Tool, ...] = ()
     choice: str = ANY_TOOL
     is_parallel: bool = True
+    forms: Mapping[str, CallForm] = field(default_factory=dict[str, CallForm])
 
     def __post_init__(self) -> None:
         names = [tool.name for tool in self.tools]
@@ -47,26 +71,65 @@ def parse_tool(name: Any, description: Any, parameters: Any, field_path: str) ->
         raise RequestError(f"{field_path}: {error}", TOOLS) from None
 
 
-def parse_functions(body: Body) -> Iterator[Tool]:
-    """The tools as OpenAI's chat completions and Ollama have them: objects with a `function`."""
+def parse_functions(body: Body) -> Iterator[tuple[Tool, CallForm]]:
+    """The tools as OpenAI's chat completions and Ollama have them: objects with a `function`, or a `custom`."""
     for at, tool in enumerate(optional_tools(body)):
-        yield _parse_function(tool, f"{TOOLS}[{at}]")
+        field_path = f"{TOOLS}[{at}]"
+        match tool:
+            case {"type": "function", "function": dict() as function}:
+                yield parse_function(cast("JsonObject", function), field_path)
+            case {"type": "custom", "custom": dict() as custom}:
+                yield parse_custom(cast("JsonObject", custom), field_path)
+            case {"type": str(kind)} if kind != FUNCTION:
+                leave_out_tool(body, kind, field_path)
+            case _:
+                message = f'{field_path}: a tool is an object with the type "function" and a function'
+                raise RequestError(message, TOOLS)
 
 
-def _parse_function(tool: Any, field_path: str) -> Tool:
-    match tool:
-        case {"type": "function", "function": dict() as function}:
-            function = cast("JsonObject", function)
-            return parse_tool(function.get("name"), function.get("description"), function.get("parameters"), field_path)
-        case {"type": str(kind)} if kind != FUNCTION:
-            raise unsupported_kind(kind, field_path)
+def parse_function(function: JsonObject, field_path: str, namespace: str = "") -> tuple[Tool, CallForm]:
+    """A function with its `parameters`, and how the API calls it."""
+    name = function.get("name")
+    tool = parse_tool(_full_name(name, namespace), function.get("description"), function.get("parameters"), field_path)
+    return tool, CallForm(str(name), namespace)
+
+
+def parse_custom(custom: JsonObject, field_path: str, namespace: str = "") -> tuple[Tool, CallForm]:
+    """A tool with a text as its input. A grammar of it is told to the model in the description, and not enforced."""
+    name, description = custom.get("name"), custom.get("description")
+    match custom.get("format"):
+        case {"type": "grammar", **grammar}:
+            text = cast("JsonObject", grammar.get("grammar") or grammar).get("definition")
+            description = f"{description or ''}\n\nThe input follows this grammar:\n\n{text}".strip()
         case _:
-            raise RequestError(f'{field_path}: a tool is an object with the type "function" and a function', TOOLS)
+            pass
+    tool = parse_tool(_full_name(name, namespace), description, INPUT_SCHEMA, field_path)
+    return tool, CallForm(str(name), namespace, is_custom=True)
 
 
-def unsupported_kind(kind: str, field_path: str) -> RequestError:
-    message = f"{field_path}: tools of type {kind!r} are not supported; {ONLY_FUNCTIONS}"
-    return RequestError(message, TOOLS, code="unsupported_parameter")
+def _full_name(name: Any, namespace: str) -> Any:
+    return f"{namespace}{NAMESPACE_SEPARATOR}{name}" if namespace and isinstance(name, str) else name
+
+
+def read_name(function: JsonObject) -> Any:
+    """The name that the model reads, of a call in the words of the API."""
+    namespace = function.get("namespace")
+    return _full_name(function.get("name"), namespace if isinstance(namespace, str) else "")
+
+
+def custom_input(arguments: str) -> str:
+    """The input of a custom tool, from the arguments that the model wrote; all of them where they are broken."""
+    value = arguments_object(arguments).get(CUSTOM_INPUT)
+    return value if isinstance(value, str) else arguments
+
+
+def custom_arguments(text: str) -> str:
+    """The inverse of `custom_input`."""
+    return json.dumps({CUSTOM_INPUT: text}, ensure_ascii=False)
+
+
+def leave_out_tool(body: Body, kind: str, field_path: str) -> None:
+    body.leave_out(field_path, f"tools of type {kind!r} run on the servers of the API; the client can run functions")
 
 
 def optional_tools(body: Body) -> list[Any]:
@@ -84,19 +147,42 @@ def forced_tool(name: Any) -> str:
     return name
 
 
-def parse_openai_tools(body: Body, tools: Iterable[Tool]) -> ToolOptions:
+def parse_openai_tools(body: Body, tools: Iterable[tuple[Tool, CallForm]]) -> ToolOptions:
     """The fields of tools that the endpoints of OpenAI share. Each has another form of a choice by name."""
+    offered = list(tools)
     match body.get(TOOL_CHOICE):
         case None:
             choice = ANY_TOOL
         case str(choice) if choice in TOOL_CHOICES:
             pass
-        case {"type": "function", "function": {"name": name}} | {"type": "function", "name": name}:
-            choice = forced_tool(name)
+        case {"type": "function" | "custom"} as chosen:
+            choice = forced_tool(_chosen_name(chosen))
+        case {"type": "allowed_tools", **allowed}:
+            allowed = Body(cast("JsonObject", allowed.get("allowed_tools") or allowed))
+            choice = ANY_TOOL if allowed.get("mode") == "auto" else SOME_TOOL
+            names = {_chosen_name(each) for each in allowed.filled_list(TOOLS, "a list of tools")}
+            offered = [each for each in offered if each[0].name in names]
+        case {"type": str(kind)}:
+            message = f"{TOOL_CHOICE}: {kind!r} runs on the servers of the API; choose a function"
+            raise RequestError(message, TOOL_CHOICE)
         case _:
             words = ", ".join(TOOL_CHOICES)
             raise RequestError(f"{TOOL_CHOICE}: give {words}, or an object with the name of a function", TOOL_CHOICE)
-    return ToolOptions(tuple(tools), choice, body.flag(PARALLEL, default=True))
+    return tool_options(offered, choice, is_parallel=body.flag(PARALLEL, default=True))
+
+
+def _chosen_name(chosen: Any) -> Any:
+    """The name of a chosen tool, which some endpoints have one level deeper."""
+    if not isinstance(chosen, dict):
+        return None
+    inner = cast("JsonObject", chosen).get(str(chosen.get("type")))
+    return read_name(cast("JsonObject", inner if isinstance(inner, dict) else chosen))
+
+
+def tool_options(offered: Iterable[tuple[Tool, CallForm]], choice: str, *, is_parallel: bool) -> ToolOptions:
+    pairs = list(offered)
+    forms = {tool.name: form for tool, form in pairs if form != CallForm(tool.name)}
+    return ToolOptions(tuple(tool for tool, _ in pairs), choice, is_parallel, forms)
 
 
 def listed_calls(message: JsonObject, field_path: str, field: str) -> list[Any]:

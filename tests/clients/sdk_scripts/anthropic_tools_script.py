@@ -32,3 +32,15 @@ with client.messages.stream(**asked, messages=again) as stream:
     streamed = stream.get_final_message()
 assert json.loads("".join(pieces)) == streamed.content[-1].input and streamed.stop_reason == "tool_use"
 step("`messages.stream` with `tools`", checked_answer(answered(again, streamed)))
+
+
+@anthropic.beta_tool(name="area", input_schema=AREA)
+def area_tool(**arguments: int) -> str:
+    """The area of a rectangle."""
+    return area(arguments)
+
+
+loop = client.beta.messages.tool_runner(
+    model="embedded", max_tokens=200, tools=[area_tool], messages=[{"role": "user", "content": f"{QUESTION} Once more."}]
+)
+step("`beta.messages.tool_runner`", checked_answer(loop.until_done().content[0].text))

@@ -143,5 +143,6 @@ def sse_events(
         if after_first is not None:
             after_first()
         received += response.read()
-    events = [event.split("\n", 1) for event in received.decode().strip().split("\n\n")]
+    sent = received.decode().strip().split("\n\n")
+    events = [event.split("\n", 1) for event in sent if not event.startswith(":")]  # without signs of life
     return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in events]

@@ -106,8 +106,9 @@ def test_other_ends_name_no_stop_text():
     cut = reply_after(step(b"one"), Finished("length", Totals())).whole()
     repeated = reply_after(Finished("repetition", Totals())).whole()
 
-    assert ("end_turn", None) == (finished["stop_reason"], finished["stop_sequence"])
-    assert "max_tokens" == cut["stop_reason"] == repeated["stop_reason"]
+    for ended in (finished, repeated):
+        assert ("end_turn", None) == (ended["stop_reason"], ended["stop_sequence"])
+    assert "max_tokens" == cut["stop_reason"]
 
 
 def test_cached_tokens_are_counted_apart():
@@ -180,13 +181,14 @@ def test_a_schema_is_the_form_of_the_answer():
         ({"model": "other"}, "model"),
         ({"tools": [{"name": "my tool"}]}, "tools"),
         ({"tools": ["read"]}, "tools"),
-        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools"),
+        ({"tools": [{"type": "web_search_20250305", "name": "x"}], "tool_choice": {"type": "any"}}, "tool_choice"),
+        ({"thread": {"id": "x"}}, "thread"),
         ({"tools": [{"name": "x"}], "tool_choice": {"type": "some"}}, "tool_choice"),
         ({"tools": [{"name": "x"}], "tool_choice": {"type": "tool", "name": "y"}}, "tool_choice"),
         ({"mcp_servers": [{"name": "x"}]}, "mcp_servers"),
         ({"tool_choice": {"type": "any"}}, "tool_choice"),
         ({"thinking": {"type": "always"}}, "thinking"),
-        ({"thinking": {"type": []}}, "thinking"),
+        ({"thinking": {"type": [1]}}, "thinking"),
         ({"output_config": {"format": {"type": "xml"}}}, "output_config"),
         ({"system": 5}, "system"),
         ({"stop_sequences": 5}, "stop_sequences"),

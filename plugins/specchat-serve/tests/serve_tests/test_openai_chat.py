@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
@@ -152,16 +153,19 @@ def test_neutral_values_and_unknown_fields_are_ignored():
         ({"presence_penalty": "much"}, "presence_penalty"),
         ({"logprobs": "yes"}, "logprobs"),
         ({"top_logprobs": 2}, "top_logprobs"),
-        ({"logprobs": True, "top_logprobs": 5}, "top_logprobs"),
-        ({"logprobs": True, "top_logprobs": -1}, "top_logprobs"),
-        ({"guided_json": {}}, "guided_json"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": -2}, "top_logprobs"),
+        ({"guided_json": "{"}, "guided_json"),
+        ({"guided_regex": "a", "structured_outputs": {"choice": ["b"]}}, "guided_regex"),
         ({"max_tokens": "5"}, "max_tokens"),
         ({"max_tokens": 1.5}, "max_tokens"),
         ({"seed": True}, "seed"),
         ({"temperature": "hot"}, "temperature"),
         ({"stop": [""]}, "stop"),
         ({"stop": 5}, "stop"),
-        ({"stream_options": []}, "stream_options"),
+        ({"stream_options": [1]}, "stream_options"),
+        ({"logit_bias": {"5": 1}}, "logit_bias"),
+        ({"grammar": "root ::= x"}, "grammar"),
         ({"response_format": {"type": "json_schema"}}, "response_format"),
         ({"response_format": {"type": "grammar"}}, "response_format"),
         ({"messages": []}, "messages"),
@@ -169,11 +173,10 @@ def test_neutral_values_and_unknown_fields_are_ignored():
         ({"messages": ["hello"]}, "messages"),
         ({"messages": chat(("narrator", "hello"))}, "messages"),
         ({"messages": chat(("user", 5))}, "messages"),
-        ({"messages": chat(("user", ["hello"]))}, "messages"),
+        ({"messages": chat(("user", [5]))}, "messages"),
         ({"messages": chat(("user", [{"type": "image_url", "image_url": {"url": "data:"}}]))}, "messages"),
         ({"messages": chat(("user", "x"), ("assistant", "y")), "response_format": {"type": "json_object"}}, "messages"),
-        ({"messages": chat(("system", "only"))}, "messages"),
-        ({"messages": chat(("system", "hello"))}, "messages"),
+        ({"messages": chat(("system", ""))}, "messages"),
         ({"messages": chat(("user", ""))}, "messages"),
         ({"messages": chat(("user", ""), ("assistant", "hello"), ("user", "hello"))}, "messages"),
         ({"messages": chat(("user", "hello"), ("tool", "5"))}, "messages"),
@@ -224,9 +227,9 @@ def test_a_client_may_turn_thinking_on_and_off(fields, thinking):
     assert read(**fields).request.thinking == thinking
 
 
-@each_row("options", [{"enable_thinking": "yes"}, {"other": True}, True])
-def test_other_options_of_the_template_are_refused(options):
-    with pytest.raises(RequestError, match="chat_template_kwargs"):
+@each_row("options, field", [({"enable_thinking": "yes"}, "enable_thinking"), (True, "chat_template_kwargs")])
+def test_wrong_options_of_the_template_are_refused(options, field):
+    with pytest.raises(RequestError, match=f"{field}: give"):
         read(chat_template_kwargs=options)
 
 
@@ -260,7 +263,21 @@ def test_logprobs_are_those_of_the_tokens_of_the_text():
     assert (math.log(0.5), [0xC3]) == (first["logprob"], first["bytes"])
     assert (math.log(0.25), [*b"\xa9 so"]) == (second["logprob"], second["bytes"])
     assert [("it", math.log(0.5))] == [(each["token"], each["logprob"]) for each in second["top_logprobs"]]
-    assert b'"logprobs": {"content": [{"token"' in reply.end()
+    assert b'"logprobs": {"content": [{"token"' in reply.end()  # what no chunk had
+
+
+def test_each_chunk_of_a_stream_has_the_logprobs_of_its_tokens():
+    reply, pieces = translate(logprobs=True).reply, (b"one ", b"two", b" three")
+    sent = list[list[str]]()
+    for piece in pieces:
+        reply.answer.on_event(StepDone((), (), (CommittedToken(1, piece, "target", 0.5),), 0.0, 0.0))
+        delta = reply.answer.on_event(TextDelta(piece.decode()))
+        chunk = json.loads(reply.delta(delta).removeprefix(b"data: "))
+        sent.append([each["token"] for each in chunk["choices"][0]["logprobs"]["content"]])
+    reply.answer.on_event(Finished("stop", Totals()))
+
+    assert [["one "], ["two"], [" three"]] == sent
+    assert b'"logprobs": {"content": [], "refusal": null}' in reply.end()
 
 
 def test_a_probability_of_zero_has_the_smallest_logprob():

@@ -128,12 +128,11 @@ def test_values_without_effect_and_unknown_fields_are_ignored():
 @each_row(
     "body, param",
     [
-        ({"tools": [{"type": "web_search"}]}, "tools"),
+        ({"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}}, "tool_choice"),
+        ({"tools": [{"type": "namespace", "name": "a", "tools": [{"type": "namespace"}]}]}, "tools"),
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"conversation": "conv_1"}, "conversation"),
         ({"background": True}, "background"),
-        ({"truncation": "auto"}, "truncation"),
-        ({"top_logprobs": 5}, "top_logprobs"),
         ({"prompt": {"id": "x"}}, "prompt"),
         ({"instructions": 5}, "instructions"),
         ({"text": {"format": {"type": "xml"}}}, "text"),

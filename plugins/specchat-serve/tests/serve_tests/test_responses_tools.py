@@ -97,7 +97,6 @@ def test_items_become_calls_and_results():
         ([LOOK, OUTPUT], "belongs to no call"), ([LOOK, CALL, LOOK], "no result of '1'"),
         ([LOOK, {**CALL, "arguments": {}}, OUTPUT], "arguments, which are a text"),
         ([LOOK, CALL, {"type": "function_call_output"}], "needs the call_id"),
-        ([LOOK, {"type": "web_search_call"}], "items of type 'web_search_call'"),
     ],
 )  # fmt: skip
 def test_calls_and_outputs_that_do_not_fit_are_an_error(items, words):
@@ -107,7 +106,7 @@ def test_calls_and_outputs_that_do_not_fit_are_an_error(items, words):
     assert "input" == refused.value.api_error.param
 
 
-@each_row("tool", [{"type": "web_search"}, {"type": "function"}, "read", {"type": "mcp"}, {}])
+@each_row("tool", [{"type": "function"}, "read", {"type": "custom"}, {"type": "namespace", "name": "x"}, {}])
 def test_other_tools_are_an_error(tool):
     with pytest.raises(RequestError) as refused:
         read(LOOK, tools=[tool])
