@@ -120,7 +120,8 @@ class CommittedToken:
 
     def to_list(self) -> list[Any]:
         """As JSON: token bytes are latin-1 text; probabilities only where they are known."""
-        known = [(each.token_bytes.decode("latin-1"), round(each.probability, PROBABILITY_DIGITS)) for each in self.likeliest]
+        likeliest = ((each.token_bytes, each.probability) for each in self.likeliest)
+        known = [(name.decode("latin-1"), round(share, PROBABILITY_DIGITS)) for name, share in likeliest]
         chance = [] if self.probability is None else [round(self.probability, PROBABILITY_DIGITS), known]
         return [self.token_id, self.token_bytes.decode("latin-1"), self.source, *chance]
 

@@ -1,4 +1,4 @@
-"""Completion of a gap: no conversation, no chat template, greedy decoding.
+"""Completion of a gap or of a whole prompt: no conversation, no chat template; greedy unless the request samples.
 
 A model with fill-in-the-middle (FIM) tokens fills the gap; any other model continues the text before it. Successive
 requests are mostly about the same file, so one generation stays and only its tokens are replaced: the text before the
@@ -16,13 +16,13 @@ from specchat.chat.answer_account import AnswerAccount, step_done
 from specchat.chat.drafted_text import LoadedModels
 from specchat.chat.events import Event, Finished, PrefillProgress, TextDelta, Totals
 from specchat.chat.fim_request import FimRequest
-from specchat.chat.fim_tokens import Continuation, GapPrompt, find_fim_tokens, is_at_line_end, is_block_over
+from specchat.chat.fim_tokens import Continuation, GapPrompt, find_fim_tokens, is_at_line_end, is_block_over, raw_prompt
 from specchat.chat.router import KIND_DEFAULTS
+from specchat.chat.running_answer import sampler_of
 from specchat.chooser.acceptance import PLAIN
 from specchat.chooser.chooser import Chooser
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import AnswerTask, Drafter
-from specchat.engine.sampling import Sampler
 from specchat.text.detokenize import Detokenizer, StopStrings
 
 TASK_KIND = "completion"  # for what the chooser learns
@@ -55,10 +55,14 @@ class FimCompleter:
         models, account, deadline = self.models, AnswerAccount(), _Deadline(request.timeout_seconds, cancelled)
         window = min(models.profile.limits.context, models.target.context_window)
         limit = min(request.max_tokens, window // 2)
-        if self.fim_tokens is None and not is_at_line_end(request):
+        if self.fim_tokens is None and not request.is_raw and not is_at_line_end(request):
             yield Finished(INSIDE_LINE, Totals(), self.explanation)
             return
-        prompt = self.prompts.build_prompt(request, window - limit)
+        prompt = (
+            raw_prompt(models.tokenizer, request, window - limit)
+            if request.is_raw
+            else self.prompts.build_prompt(request, window - limit)
+        )
         if not prompt.token_ids:
             yield Finished("stop", Totals(), self.explanation)
             return
@@ -89,8 +93,7 @@ class FimCompleter:
         tokenizer, text, stops = self.models.tokenizer, "", StopStrings(request.stop)
         end_token_ids = self.prompts.end_token_ids
         stream = Detokenizer(lambda token: b"" if token in end_token_ids else tokenizer.token_bytes(token))
-        vocabulary = min(tokenizer.vocab_size, self.models.target.vocab_size)
-        sampler = Sampler(temperature=0.0, seed=0, vocab_size=vocabulary)
+        sampler = sampler_of(request.sampling, self.models)
         to_repeat = prompt.repeated_text
         for step in self.generation.decode(
             GenerationConfig(self.drafter, sampler, self.models.profile.speculation.budget, limit, end_token_ids)
@@ -124,7 +127,8 @@ class FimCompleter:
             return "stop"
         if request.max_lines and text.lstrip("\n").count("\n") >= request.max_lines:
             return "lines"
-        return "block" if self.fim_tokens is None and is_block_over(request.prefix, text) else ""
+        is_open = self.fim_tokens is not None or request.is_raw
+        return "" if is_open or not is_block_over(request.prefix, text) else "block"
 
 
 def _without_beginning(pieces: Sequence[str], length: int) -> list[str]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from specchat.errors import UsageError
+from specchat.profile import Sampling
 
 MAX_FIM_TOKENS = 1024
 
@@ -12,7 +13,8 @@ class FimRequest:
     """The text before and after the gap, and the limits of the completion.
 
     `max_context_tokens` limits the prefilled tokens of prefix and suffix. `max_lines` and `timeout_seconds` end the
-    completion; 0 means no limit. It ends before the first `stop` text.
+    completion; 0 means no limit. It ends before the first `stop` text. With `is_raw` the prefix is a whole prompt with
+    the caller's template: control tokens in it are control tokens, and only one of them ends the completion.
     """
 
     prefix: str
@@ -22,9 +24,11 @@ class FimRequest:
     max_lines: int = 0
     timeout_seconds: float = 0.0
     stop: tuple[str, ...] = ()
+    is_raw: bool = False
+    sampling: Sampling = Sampling()
 
     def __post_init__(self) -> None:
-        if not 1 <= self.max_tokens <= MAX_FIM_TOKENS:
+        if self.max_tokens < 1 or (self.max_tokens > MAX_FIM_TOKENS and not self.is_raw):
             raise UsageError(
                 f"max_tokens of a completion must lie between 1 and {MAX_FIM_TOKENS}, not {self.max_tokens}"
             )

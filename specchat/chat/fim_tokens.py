@@ -163,6 +163,13 @@ class Continuation:
         return self.tokenizer.encode(f"{end}x")[: len(ids)] != ids
 
 
+def raw_prompt(tokenizer: Tokenizer, request: FimRequest, max_tokens: int) -> GapPrompt:
+    """A prompt with its own control tokens, after those that begin every text; its end where it is too long."""
+    ids = tokenizer.encode(request.prefix[-max_tokens * MAX_CHARACTERS_PER_TOKEN :], parse_special=True)
+    start = [] if ids[:1] == tokenizer.start_token_ids[:1] else tokenizer.start_token_ids
+    return GapPrompt([*start, *ids[len(start) - max_tokens :]])
+
+
 def is_at_line_end(request: FimRequest) -> bool:
     return not request.suffix.partition("\n")[0].strip(CLOSING_CHARACTERS)
 

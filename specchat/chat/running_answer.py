@@ -42,6 +42,7 @@ from specchat.engine.cache_sizes import bucket_of
 from specchat.engine.decode import GenerationConfig, common_prefix_length
 from specchat.engine.drafter import AnswerTask
 from specchat.engine.sampling import Sampler
+from specchat.profile import Sampling
 from specchat.text.answer_stream import AnswerStream, StreamedParts
 from specchat.text.chat_format import AUTO_THINKING
 from specchat.text.tokenizer import Tokenizer
@@ -73,7 +74,7 @@ class RunningAnswer:
         request = with_edit_contract(question.request, question.turns, profile.prompt)
         request = with_answer_tool(request, question.turns, profile.agent, reads_tools=reads_tools)
         self.fit = ContextFit(models, request, question.turns, thinking_of(request, profile.prompt))
-        self.sampler = sampler_of(request, models)
+        self.sampler = sampler_of(request.sampling(models.profile.sampling), models)
         self.grammar = format_grammar(request.answer_format, models)
         self.text: DraftedText | None = None  # while it is computed
         self.parts = self._no_parts()
@@ -349,9 +350,8 @@ def tool_notices(models: LoadedModels, request: Request) -> tuple[str, ...]:
     return (f"{name} has no template for tools: they are described in the system prompt, {how}",)
 
 
-def sampler_of(request: Request, models: LoadedModels) -> Sampler:
-    """The sampler of this turn. Each turn draws a new seed unless one is given."""
-    sampling = request.sampling(models.profile.sampling)
+def sampler_of(sampling: Sampling, models: LoadedModels) -> Sampler:
+    """The sampler of an answer. Each draws a new seed unless one is given."""
     return Sampler(
         temperature=sampling.temperature,
         top_k=sampling.top_k, top_p=sampling.top_p, min_p=sampling.min_p,

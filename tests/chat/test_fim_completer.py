@@ -12,13 +12,15 @@ import pytest
 from specchat.chat.events import Event, Finished, PrefillProgress, TextDelta, Totals
 from specchat.chat.fim_completer import NO_FIM_TOKENS, FimCompleter
 from specchat.chat.fim_request import FimRequest
+from specchat.chat.fim_tokens import raw_prompt
+from specchat.chat.request import Request
 from specchat.chooser.chooser import ChooserState
 from specchat.chooser.costs import Costs
 from specchat.chooser.curve import Curve
 from specchat.engine import pass_clock
 from specchat.engine.drafter import Drafter
 from specchat.loading.load_engine import Engine, load_engine
-from specchat.profile import Profile
+from specchat.profile import Profile, Sampling
 from tests.each_row import each_row
 from tests.tiny import speaking
 
@@ -200,3 +202,45 @@ def test_a_completion_ends_before_the_first_stop_text_with_any_drafter(before, s
         assert texts[-1][0] == whole[: min(found, default=len(whole))]
 
     assert texts[0] == texts[1]
+
+
+def raw_text(prompt: str, variant: str = "auto", **more: object) -> str:
+    completer = completer_of(engine(), variant)
+    try:
+        return text_of(list(completer.complete(FimRequest(prompt, max_tokens=40, is_raw=True, **more), Flag())))
+    finally:
+        completer.close()
+
+
+def test_a_raw_prompt_is_the_text_of_a_caller_who_knows_the_template():
+    question = "Write a function\nthat adds two numbers."  # of two lines: no passages of the reference stand before it
+    rendered = engine().models.tokenizer.chat.render([{"role": "user", "content": question}])
+    with engine().create_session(profile=engine().models.profile.override({"prompt.system": ""})) as session:
+        asked = text_of(list(session.ask(Request(question, max_tokens=40))))
+
+    assert asked and raw_text(rendered) == asked
+
+
+def test_the_words_of_a_control_token_in_a_gap_stay_text(completer):
+    fim, rendered = completer.fim_tokens, engine().models.tokenizer.chat.render([{"role": "user", "content": "x"}])
+
+    gap = fim.build_prompt(FimRequest(rendered + "\n", is_raw=False), 500).token_ids
+    raw = raw_prompt(fim.tokenizer, FimRequest(rendered, is_raw=True), 500).token_ids
+
+    specials = fim.tokenizer.special_token_ids
+    assert 3 == len(specials & {*gap}) and len(specials & {*raw}) > 0 and len(raw) < len(gap)
+
+
+def test_a_raw_prompt_is_sampled_as_it_says_and_drafts_do_not_change_it():
+    prompt, sampling = "def add(a, b):\n    ", Sampling(temperature=1.0, seed=7)
+    texts = {raw_text(prompt, variant, sampling=sampling) for variant in ("auto", "lookup", "plain")}
+
+    assert 1 == len(texts) and texts != {raw_text(prompt, "plain", sampling=replace(sampling, seed=8))}
+
+
+def test_a_raw_prompt_goes_on_behind_its_block_and_keeps_its_end():
+    long = "word " * 30_000
+
+    kept = raw_prompt(engine().models.tokenizer, FimRequest(long + "last", is_raw=True), 100).token_ids
+    assert 100 == len(kept) and engine().models.tokenizer.encode("last")[-1] == kept[-1]
+    assert FimRequest("x", max_tokens=5000, is_raw=True).max_tokens == 5000

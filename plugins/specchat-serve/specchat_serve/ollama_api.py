@@ -30,7 +30,6 @@ from specchat_serve.json_fields import (
     Body,
     Border,
     JsonObject,
-    Refusals,
     check_model,
     parse_json_format,
     parse_message_role,
@@ -80,10 +79,6 @@ OPTIONS_BORDER = Border(
         "the settings of specchat decide it",
     ),
 )  # fmt: skip
-GREEDY_OPTIONS: Refusals = {
-    name: ((neutral,), "a raw or suffix request is greedy; leave it out")
-    for name, neutral in {"temperature": 0, "repeat_penalty": 1, "frequency_penalty": 0, "presence_penalty": 0}.items()
-}
 UNLOAD_UNSUPPORTED = "other programs use the models, too; 'specchat host stop' ends the engine process"
 
 
@@ -110,7 +105,7 @@ class LinesReply:
 
     def sign_of_life(self, stage: str) -> bytes:
         """An empty text: this API has no place for a stage, and its clients read each line."""
-        return _line({**self._common_fields(""), "done": False})
+        return b"" if self.is_loading else _line({**self._common_fields(""), "done": False})
 
     def end(self) -> bytes:
         calls = _line({**self._common_fields("", calls=True), "done": False}) if self.answer.tool_calls else b""
@@ -268,12 +263,12 @@ def _load_models(body: Body, reply: LinesReply) -> TranslatedRequest:
 
 
 def _parse_completion(body: Body, prompt: str) -> FimRequest:
-    options = body.object("options")
-    options.check(Border(frozenset(options) - GREEDY_OPTIONS.keys(), GREEDY_OPTIONS))
     if body.text("system") or _parse_format(body.get("format")):
         raise RequestError("a raw or suffix request has no system prompt and no format; leave them out", PROMPT)
+    options = body.object("options")
     limit = _token_limit(options)
-    return completion_request(prompt, body.text("suffix"), MAX_FIM_TOKENS if limit is None else limit, options.stop())
+    most = MAX_FIM_TOKENS if limit is None else limit
+    return completion_request(prompt, most, body, options, SAMPLING_OPTIONS)
 
 
 def _parse_options(body: Body) -> AnswerOptions:

@@ -41,6 +41,9 @@ def area_tool(**arguments: int) -> str:
 
 
 loop = client.beta.messages.tool_runner(
-    model="embedded", max_tokens=200, tools=[area_tool], messages=[{"role": "user", "content": f"{QUESTION} Once more."}]
+    model="embedded",
+    max_tokens=200,
+    tools=[area_tool],
+    messages=[{"role": "user", "content": f"{QUESTION} Once more."}],
 )
 step("`beta.messages.tool_runner`", checked_answer(loop.until_done().content[0].text))

@@ -93,7 +93,6 @@ def test_fields_without_effect_on_the_text_are_not_told():
         ("messages", {"context_management": {"edits": [1]}}, ["context_management"]),
         ("ollama", {"options": {"num_ctx": 9, "mirostat": 2}}, ["options.num_ctx", "options.mirostat"]),
         ("ollama", {"logprobs": True}, ["logprobs"]),
-        ("completions", {"seed": 5, "top_p": 0.5}, ["seed", "top_p"]),
     ],
 )
 def test_what_only_other_servers_do_is_left_out(api, fields, paths):

@@ -253,7 +253,7 @@ def test_a_wrong_or_unsupported_field_is_an_error_with_its_name(body, param):
         ({"images": ["aGk="]}, "images"),
         ({"template": "{{ .Prompt }}"}, "template"),
         ({"context": [1, 2]}, "context"),
-        ({"raw": True, "options": {"temperature": 1}}, "temperature"),
+        ({"suffix": "x", "options": {"temperature": 1}}, "temperature"),
         ({"suffix": "x", "format": "json"}, "prompt"),
         ({"suffix": "x", "system": "be brief"}, "prompt"),
     ],

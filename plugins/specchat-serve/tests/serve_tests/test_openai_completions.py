@@ -13,6 +13,7 @@ from specchat.app.complete import NO_GAPS
 from specchat.chat.fim_request import FimRequest
 from specchat.errors import UsageError
 from specchat.host.client import SessionRequest
+from specchat.profile import Sampling
 from specchat.profile.settings import read_settings
 from specchat_serve.api_errors import RequestError
 from specchat_serve.authorization import AccessPolicy
@@ -125,7 +126,14 @@ def test_the_smallest_request_has_the_limit_of_openai():
 
 
 def test_values_without_effect_and_unknown_fields_are_ignored():
-    assert read() == read(n=1, echo=False, temperature=0, best_of=1, top_p=0.5, seed=7, user="x", suffix=None)
+    assert read() == read(n=1, echo=False, temperature=0, best_of=1, user="x", suffix=None)
+
+
+def test_a_prompt_is_raw_and_sampled_and_a_gap_is_neither():
+    sampled = read(temperature=0.7, top_p=0.5, top_k=-1, seed=7, max_tokens=5000)
+
+    assert (True, Sampling(temperature=0.7, top_p=0.5, seed=7)) == (sampled.is_raw, sampled.sampling)
+    assert (False, Sampling()) == (read(suffix="x", seed=7).is_raw, read(suffix="x", seed=7).sampling)
 
 
 @each_row(
@@ -134,7 +142,8 @@ def test_values_without_effect_and_unknown_fields_are_ignored():
         ({"echo": True}, "echo"),
         ({"n": 2}, "n"),
         ({"logprobs": 0}, "logprobs"),
-        ({"temperature": 0.7}, "temperature"),
+        ({"temperature": 0.7, "suffix": "x"}, "temperature"),
+        ({"temperature": 9}, None),
         ({"prompt": ""}, "prompt"),
         ({"prompt": None}, "prompt"),
         ({"prompt": ["a", "b"]}, "prompt"),
@@ -156,6 +165,6 @@ def test_an_unsupported_field_is_an_error_with_its_name(body, param):
 
 def test_a_limit_that_is_too_large_is_an_error(served):
     with pytest.raises(UsageError, match="between 1 and 1024"):
-        read(max_tokens=5000)
+        read(suffix="x", max_tokens=5000)
 
     assert 400 == raw(served, "POST", PATH, json.dumps({"prompt": "x", "max_tokens": 0}))[0]

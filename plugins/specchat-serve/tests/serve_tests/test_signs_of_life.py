@@ -37,6 +37,7 @@ def first_and_last(served: Served, path: str, body: dict[str, object], sign: str
 
 @each_row("path, body, sign, failure", STREAMS)
 def test_a_stream_speaks_while_the_prompt_is_read(served, monkeypatch, path, body, sign, failure):
+    monkeypatch.setattr(replies, "FIRST_SIGN_SECONDS", 0.1)
     monkeypatch.setattr(replies, "SIGN_SECONDS", 0.05)
 
     first, last = first_and_last(served, path, body, sign)
@@ -54,8 +55,7 @@ def test_a_stage_is_the_last_thing_that_was_told():
     assert ["waiting for the engine", LoadingProgress("loading", 1, 4).text, "reading 900 of 3,000 tokens"] == stages
 
 
-def test_an_error_before_the_first_sign_has_its_own_status(served, monkeypatch):
-    monkeypatch.setattr(replies, "FIRST_SIGN_SECONDS", 600.0)
+def test_an_error_before_the_first_sign_has_its_own_status(served):
     with closing(http.client.HTTPConnection(urlparse(served.address).netloc)) as connection:
         body = {"messages": [{"role": "user", "content": "fail"}], "stream": True}
         connection.request("POST", "/v1/chat/completions", json.dumps(body))
