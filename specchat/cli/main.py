@@ -68,7 +68,7 @@ COMMANDS = {
         "specchat.cli.completion:completion",
         "Complete commands, profiles, conversations and models in bash, zsh, fish.",
     ),
-    "help": LazyCommand("specchat.cli.help:help_command", "Show the help of a command, or `help engine`."),
+    "help": LazyCommand("specchat.cli.help:help_command", "Show the help of a command; `help engine` or `drafters`."),
 }
 
 
