@@ -38,9 +38,9 @@ def doctor(context: click.Context, profile: str, *, is_quick: bool, is_json: boo
     if is_gpu:
         return context.invoke(_gpu_command(context), is_json=is_json)
     if not is_quick:
-        print_note("measuring the bandwidth of main memory (a second at most) and trying torch")
+        print_note("trying torch, bitsandbytes and native ops; the memory bandwidth is measured, too")
     findings: list[Finding] = []
-    for finding in run_checks(CheckContext(profile, is_quick)):
+    for finding in run_checks(CheckContext(profile, is_quick, print_note)):
         findings.append(finding)
         if not is_json:
             status = click.style(f"{finding.status:<4}", fg=COLOURS[finding.status])

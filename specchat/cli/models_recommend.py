@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
-from specchat.cli.notes import print_note
+from specchat.cli.notes import print_hanging, print_note
 from specchat.hub.machine import (
     Device,
     Machine,
@@ -79,7 +78,7 @@ def recommend_command(
     device = machine.best_device if machine else simulated_gpu(memory or 0)
     pairs = recommend(device, PairRequirements(purpose, context), machine)
     if pairs:
-        click.echo("\n".join(_lines(device, pairs)))
+        _print_pairs(device, pairs)
     else:
         click.echo(f"{describe_device(device)}: {NOTHING_FITS_MESSAGE}")
     if save and pairs:
@@ -101,15 +100,17 @@ def measure_machine(*, measures_again: bool = False) -> Machine:
     return replace(machine, bytes_per_second=kept)
 
 
-def _lines(device: Device, pairs: list[ModelPair]) -> Iterator[str]:
+def print_pair(label: str, pair: ModelPair, *, err: bool = False) -> None:
+    """Its lines, the first one after the label."""
+    for number, line in enumerate(describe_pair(pair)):
+        print_hanging(f"{'' if number else label:<5}{line}", 5, err=err)
+
+
+def _print_pairs(device: Device, pairs: list[ModelPair]) -> None:
     best, *others = pairs[: 1 + ALTERNATIVE_COUNT]
-    yield describe_device(device)
+    print_hanging(describe_device(device, best.bandwidth), 5)
     if not device.is_gpu:
-        yield "without a GPU expect small models and few tokens per second; 'specchat bench drafters' measures them"
+        print_hanging("without a GPU expect small models and few tokens per second", 5)
     for label, pair in (("best", best), *(("or", other) for other in others)):
-        yield f"{label:<5}{describe_pair(pair)}"
-    yield ""
-    yield f"download   {pull_command(best)}"
-    yield "profile    (--save NAME writes it)"
-    yield ""
-    yield from profile_text(best, "mine").splitlines()
+        print_pair(label, pair)
+    click.echo(f"\ndownload:  {pull_command(best)}\nprofile:   specchat models recommend --save NAME")

