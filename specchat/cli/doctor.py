@@ -18,14 +18,9 @@ COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
 
 @click.command()
 @click.option(
-    "--profile",
-    "-P",
-    "profile",
-    default="chat",
-    show_default=True,
-    help="The profile to check.",
+    "--profile", "-P", metavar="NAME", default="chat", show_default=True, help="The profile to check.",
     shell_complete=complete_profiles,
-)
+)  # fmt: skip
 @click.option("--quick", "is_quick", is_flag=True, help="Measure nothing and do not import torch.")
 @click.option("--json", "is_json", is_flag=True, help="As one JSON object.")
 @click.option("--gpu", "is_gpu", is_flag=True, help="Try and time everything on the GPU (a plugin: `bench gpu`).")

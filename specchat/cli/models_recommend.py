@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from specchat.cli.notes import print_hanging, print_note
+from specchat.cli.notes import print_hanging, print_note, print_wrapped
 from specchat.hub.machine import (
     Device,
     Machine,
@@ -95,7 +95,7 @@ def measure_machine(*, measures_again: bool = False) -> Machine:
     if kept is None:
         is_lasting = not is_busy()
         busy = "" if is_lasting else "; other programs compute now, so it is measured again next time"
-        print_note(f"no GPU found; measuring the bandwidth of main memory (a second at most){busy}")
+        print_wrapped(f"no GPU found; measuring the bandwidth of main memory (a second at most){busy}")
         kept = keep_bandwidth(memory_bandwidth(), is_lasting=is_lasting)
     return replace(machine, bytes_per_second=kept)
 

@@ -1,4 +1,4 @@
-"""`specchat setup`: finds the best models for the free memory, writes a profile in at most five prompts, and chats.
+"""`specchat setup`: finds the best models for the free memory, writes a profile after a few questions, and chats.
 
 Every question has a default, which Enter accepts; `q` or Ctrl-D quits without a change. Without a terminal and without
 --yes it prints what it would do and changes nothing.
@@ -24,12 +24,11 @@ from specchat.errors import ModelError
 from specchat.hub.local_models import cached_folder
 from specchat.hub.machine import Machine, simulated_gpu
 from specchat.hub.pair_text import describe_device, describe_pair, downloaded_part, profile_text, pull_command
-from specchat.hub.recommend import DEFAULT_CONTEXT_TOKENS, PURPOSES, ModelPair, PairRequirements, recommend
+from specchat.hub.recommend import ModelPair, recommend
 from specchat.paths import configuration_folder, starter_file
 from specchat.profile import DEFAULT_PROFILE
 from specchat.profile.profile_files import save_profile
 
-CONTEXT_CHOICES = {"4k": 4096, "8k": DEFAULT_CONTEXT_TOKENS, "16k": 16384, "32k": 32768}
 QUIT_ANSWER = "q"
 SUGGESTED_NAME = "best"
 
@@ -56,9 +55,10 @@ def _take_default(_question: str, _choices: Sequence[str], default: str) -> str:
 @click.option("--memory", type=Gigabytes(), help="For a GPU with this many GB that also drives a screen.")
 @click.option("--force", "overwrites", is_flag=True, help="Replace a profile of the same name.")
 def setup(memory: float | None, *, skips_confirmation: bool, is_without_pull: bool, overwrites: bool) -> int:
-    """Find the best models for this machine, download them, and write a profile: at most five prompts, then a chat.
+    """Find the best models for this machine, download them, and write a profile and chat: three questions.
 
-    Where no other model is downloaded, the starter model is offered.
+    q or Ctrl-D leaves at each question, and a download that was stopped goes on the next time. Where no other model is
+    downloaded, the starter model is offered. 'specchat models recommend' takes a purpose and a length, too.
     """
     is_interactive = sys.stdin.isatty() and sys.stderr.isatty()
     ask = _take_default if skips_confirmation or not is_interactive else _ask
@@ -66,8 +66,7 @@ def setup(memory: float | None, *, skips_confirmation: bool, is_without_pull: bo
     is_offline = downloads and not _reaches_hub()
     machine = None if memory else measure_machine()
     try:
-        requirements = _ask_requirements(ask)
-        pair = _choose_pair(ask, machine, memory, requirements, is_offline=is_offline)
+        pair = _choose_pair(ask, machine, memory, is_offline=is_offline)
         if pair is None:
             if downloads:
                 _offer_starter(ask)
@@ -80,6 +79,9 @@ def setup(memory: float | None, *, skips_confirmation: bool, is_without_pull: bo
             _offer_starter(ask)
         name = _choose_profile_name(ask, is_here=is_here, overwrites=overwrites)
     except click.Abort as leaving:
+        click.echo(
+            nl=leaving.__context__ is not None, err=True
+        )  # Ctrl-C and Ctrl-D do not end the line of the question
         model = "embedded" if starter_file() is None else "starter"
         print_wrapped(f"no profile was written; until 'specchat setup' is run again, the {model} model answers")
         if isinstance(leaving.__context__, KeyboardInterrupt):
@@ -108,18 +110,10 @@ def _reaches_hub() -> bool:
     return not reason
 
 
-def _ask_requirements(ask: Ask) -> PairRequirements:
-    purpose = ask("What is it for?", PURPOSES, PURPOSES[0])
-    length = ask("How long is the context, in tokens?", tuple(CONTEXT_CHOICES), "8k")
-    return PairRequirements(purpose, CONTEXT_CHOICES[length])
-
-
-def _choose_pair(
-    ask: Ask, machine: Machine | None, memory: float | None, requirements: PairRequirements, *, is_offline: bool
-) -> ModelPair | None:
+def _choose_pair(ask: Ask, machine: Machine | None, memory: float | None, *, is_offline: bool) -> ModelPair | None:
     """The chosen pair, by default one whose download was begun; None when no pair fits."""
     device = simulated_gpu(memory or 0) if machine is None else machine.best_device
-    pairs = recommend(device, requirements, machine)
+    pairs = recommend(device, machine=machine)
     if is_offline:
         pairs = [each for each in pairs if each.entry.package or all(map(cached_folder, each.names))]
     pairs = sorted(pairs, key=lambda pair: downloaded_part(pair) == 0)[: 1 + ALTERNATIVE_COUNT]
@@ -171,8 +165,7 @@ def _choose_profile_name(ask: Ask, *, is_here: bool, overwrites: bool) -> str:
 
 
 def _dry_run_lines(pair: ModelPair) -> Iterator[str]:
-    first, *more = describe_pair(pair)
-    yield from (f"would choose {first}", *(f"    {line}" for line in more))
+    yield "would choose " + "\n    ".join(describe_pair(pair))
     yield f"would run: {pull_command(pair)}"
     yield f"would write: {configuration_folder() / 'profiles' / f'{SUGGESTED_NAME}.toml'}"
     yield "there is no terminal and no --yes, so nothing was changed"

@@ -37,21 +37,16 @@ def offer_starter(options: Mapping[str, Any], *, downloads_unasked: bool = False
     if starter_file() is not None or _declined_file().exists() or _names_target(options):
         return
     if sys.stdin.isatty() and sys.stderr.isatty():
-        ask_for_starter()
+        print_wrapped(describe_starter())
+        if click.confirm("Download the starter model now?", default=True, err=True):
+            fetch_starter()
+        else:
+            decline_starter()
     elif downloads_unasked:
         print_wrapped(describe_starter())
         fetch_starter()
     else:
         print_note(f"{EMBEDDED_ANSWERS}; a real one: {describe_starter()}; 'specchat models pull starter' downloads it")
-
-
-def ask_for_starter() -> None:
-    """Ask on a terminal, download after a yes, and remember a no."""
-    print_wrapped(describe_starter())
-    if click.confirm("Download the starter model now?", default=True, err=True):
-        fetch_starter()
-    else:
-        decline_starter()
 
 
 def decline_starter() -> None:
@@ -132,7 +127,6 @@ def _described(entry: CatalogEntry) -> str:
 
 
 def starter_entry() -> CatalogEntry:
-    """The entry of the catalog."""
     from specchat.hub.catalog import catalog
 
     return catalog()[STARTER]

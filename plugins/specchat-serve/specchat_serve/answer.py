@@ -11,6 +11,7 @@ from specchat.chat.events import (
     Failed,
     Finished,
     LoadingProgress,
+    Notice,
     PrefillProgress,
     Routed,
     StepDone,
@@ -37,6 +38,7 @@ class Answer:
     text_parts: list[str] = field(default_factory=list[str])
     thinking_parts: list[str] = field(default_factory=list[str])
     tool_calls: StreamedCalls = field(default_factory=StreamedCalls)
+    notices: list[str] = field(default_factory=list[str])  # lines for the user
     prefill: PrefillProgress | None = None
     routed: Routed | None = None
     finished: Finished | None = None
@@ -66,6 +68,8 @@ class Answer:
             case StepDone(committed_tokens=tokens) if self.stop or self.keeps_tokens:
                 self._committed_bytes += b"".join(token.token_bytes for token in tokens)
                 self._committed_tokens += tokens
+            case Notice(text=text):
+                self.notices.append(text)
             case Routed():
                 self.routed = event
             case PrefillProgress():
@@ -138,6 +142,7 @@ class Answer:
             "choice_reason": totals.drafter_report or (self.routed.reason if self.routed else ""),
             "seed": self.routed.seed if self.routed else None,
             "explanation": self.finished.explanation if self.finished else "",
+            "notices": self.notices,
         }
 
     def _time_loading(self, event: Event) -> None:
