@@ -9,10 +9,7 @@ from specchat.cli.options import engine_options
 from specchat.profile import all_drafters
 
 CLAUSE = re.compile(r".{10,}?(?=:|;| \(|\.(?: |$)|$)")  # the beginning of a description, which is enough for a list
-ENGINE_INTRODUCTION = (
-    "Options of every command that uses a model. They count more than its profile (-P). The target is the model that "
-    "answers; 'specchat help drafters' explains drafters, draft models and heads."
-)
+ENGINE_INTRODUCTION = "Options of every command that uses a model. They count more than its profile (-P)."
 ENGINE_HINT = "'specchat help engine weights' says all about --weights; so for each of them."
 DRAFTERS_INTRODUCTION = (
     "A drafter proposes the next few tokens (pieces of words) at little cost; the target, the model that answers, "

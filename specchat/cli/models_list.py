@@ -19,8 +19,6 @@ from specchat.hub.runnable_models import ListedModel, listed_models
 TABLE_COLUMNS = 100  # of a terminal on which a model has one line, and not two
 NAME_COLUMNS = 44
 CATALOG_SIZES, DISK_SIZES = (7, 10, 8), (10, 10)  # of the columns after the name
-CATALOG_HEADING = ("  in the catalog", "size", "4 bits", "GPU", "drafters, licence")
-Row = tuple[str, ...]  # the name, numbers, and words at the end
 
 
 @click.command("list")
@@ -48,8 +46,8 @@ def list_models(*, is_here: bool, is_json: bool) -> None:
     _print_rows(_disk_rows(listed, device), DISK_SIZES)
 
 
-def _print_rows(rows: Iterator[Row], sizes: Sequence[int]) -> None:
-    """A table; on a narrow terminal each name has what is known of it below."""
+def _print_rows(rows: Iterator[tuple[str, ...]], sizes: Sequence[int]) -> None:
+    """A table of names, numbers and words; on a narrow terminal each name has the rest below it."""
     is_narrow = 0 < reading_columns(sys.stdout) < TABLE_COLUMNS
     for name, *numbers, words in rows:
         if is_narrow:
@@ -61,9 +59,9 @@ def _print_rows(rows: Iterator[Row], sizes: Sequence[int]) -> None:
             print_hanging(f"{line}{words}".rstrip(), len(line))
 
 
-def _catalog_rows(downloaded_ids: set[str]) -> Iterator[Row]:
+def _catalog_rows(downloaded_ids: set[str]) -> Iterator[tuple[str, ...]]:
     """Those that are not recommended stand below the reason."""
-    yield CATALOG_HEADING
+    yield "  in the catalog", "size", "4 bits", "GPU", "drafters, licence"
     reasons = dict.fromkeys(entry.not_recommended for entry in catalog().values())
     for reason in sorted(reasons, key=bool):
         if reason:
@@ -71,19 +69,16 @@ def _catalog_rows(downloaded_ids: set[str]) -> Iterator[Row]:
         for entry in (each for each in catalog().values() if each.not_recommended == reason):
             drafters = [*dict.fromkeys(head.kind for head in entry.heads), *(["draft"] if entry.draft_models else [])]
             words = (" ".join(drafters), "fills gaps" * entry.is_fim, entry.licence + " (gated)" * entry.is_gated)
-            gpu = min(fitting_gpu_sizes(entry, entry.purposes[0]), default=None)
-            yield (
-                f"{'*' if entry.id in downloaded_ids else ' '} {entry.id}",
-                f"{entry.architecture.parameters / 1e9:.1f} B",
-                format_gib(weight_bytes(entry.architecture, "nf4-double")),
-                f"{gpu} GB" if gpu else "none",
-                ", ".join(filter(None, words)),
-            )
+            gpu = min(fitting_gpu_sizes(entry), default=None)
+            name = f"{'*' if entry.id in downloaded_ids else ' '} {entry.id}"
+            size, small = entry.architecture.parameters, weight_bytes(entry.architecture, "nf4-double")
+            fits = f"{gpu} GB" if gpu else "none"
+            yield name, f"{size / 1e9:.1f} B", format_gib(small), fits, ", ".join(filter(None, words))
     if downloaded_ids & catalog().keys():
         yield "* is on this disk", "", "", "", ""
 
 
-def _disk_rows(listed: Sequence[ListedModel], device: Device) -> Iterator[Row]:
+def _disk_rows(listed: Sequence[ListedModel], device: Device) -> Iterator[tuple[str, ...]]:
     yield "  on this disk", "size", "stored as", f"fits {format_gib(device.free_bytes)}"
     for each in listed:
         size = "-" if each.details.bytes is None else format_gib(each.details.bytes)
@@ -114,7 +109,7 @@ def _as_json(entry: CatalogEntry) -> dict[str, object]:
         "id": entry.id,
         "parameters": entry.architecture.parameters,
         "bytes": {name: weight_bytes(entry.architecture, name) for name in ("bf16", "int8", "nf4-double")},
-        "fits_gb": fitting_gpu_sizes(entry, entry.purposes[0]),
+        "fits_gb": fitting_gpu_sizes(entry),
         "purposes": entry.purposes,
         "licence": entry.licence,
         "released": entry.released.isoformat(),

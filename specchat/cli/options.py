@@ -36,10 +36,7 @@ NOTHING_TYPED: Mapping[str, Any] = {}
 class VariantParam(click.ParamType):
     """The name of a drafter. Plugins are looked up for a list, and for a name that is not built in."""
 
-    name = "variant"
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        return "NAME"
+    name = "name"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value in DRAFTER_NAMES:

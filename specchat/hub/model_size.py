@@ -1,9 +1,4 @@
-"""Which models are too small for some work, and the sentence about it: the same one in every front end.
-
-Reads headers of files; loads no model.
-"""
-
-from __future__ import annotations
+"""Which models are too small for some work, and the sentence about it, for every front end. Reads headers only."""
 
 from specchat.errors import ModelError
 from specchat.profile.keys import EMBEDDED, Models

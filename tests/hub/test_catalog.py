@@ -28,10 +28,8 @@ from specchat.hub.memory_plan import (
 from specchat.hub.pair_text import describe_device, describe_pair, describe_speed, profile_text
 from specchat.hub.recommend import (
     FORMAT_QUALITY,
-    PURPOSES,
     DrafterChoice,
     ModelPair,
-    PairRequirements,
     drafter_quant_format,
     fitting_gpu_sizes,
     recommend,
@@ -145,10 +143,9 @@ def test_models_are_found_by_id_by_name_and_by_same_shape():
 
 @pytest.mark.full
 @each_row("gpu", GPU_SIZES_GB)
-@each_row("purpose", PURPOSES)
-def test_a_recommended_pair_fits_and_its_profile_names_it(tmp_path, gpu, purpose):
+def test_a_recommended_pair_fits_and_its_profile_names_it(tmp_path, gpu):
     device = simulated_gpu(gpu)
-    pairs = recommend(device, PairRequirements(purpose))
+    pairs = recommend(device)
     path = tmp_path / "it.toml"
 
     assert len(pairs) >= 3
@@ -163,25 +160,24 @@ def test_a_recommended_pair_fits_and_its_profile_names_it(tmp_path, gpu, purpose
         assert pair.quant_format in (profile.models.weights, {"bfloat16": "bf16"}.get(profile.models.dtype))
 
 
-@each_row("gpu, purpose, target, quant_format, drafter", [
-    (8, "chat", "MiniCPM5-2B", "nf4-double", ""),
-    (12, "chat", "granite-4.1-8b", "nf4-double", ""),
-    (16, "edit", "gemma-4-12B-it", "nf4-double", ""),
-    (24, "code", "Qwen3.8-27B", "nf4-double", "mtp"),
-    (48, "chat", "Qwen3.8-27B", "nf4-double", "mtp"),
-    (96, "chat", "granite-4.1-30b", "nf4-double", "draft"),
+@each_row("gpu, target, quant_format, drafter", [
+    (8, "MiniCPM5-2B", "nf4-double", ""),
+    (12, "granite-4.1-8b", "nf4-double", ""),
+    (16, "gemma-4-12B-it", "nf4-double", ""),
+    (24, "Qwen3.8-27B", "nf4-double", "mtp"),
+    (48, "Qwen3.8-27B", "nf4-double", "mtp"),
+    (96, "granite-4.1-30b", "nf4-double", "draft"),
 ])  # fmt: skip
-def test_gpus_get_the_pairs_of_this_year(gpu, purpose, target, quant_format, drafter):
-    best = recommend(simulated_gpu(gpu), PairRequirements(purpose))[0]
+def test_gpus_get_the_pairs_of_this_year(gpu, target, quant_format, drafter):
+    best = recommend(simulated_gpu(gpu))[0]
 
     assert (target, quant_format, drafter) == (best.entry.name, best.quant_format, best.drafter.kind)
 
 
-@each_row("purpose", PURPOSES)
-def test_a_larger_gpu_never_gets_the_same_model_slower(purpose):
+def test_a_larger_gpu_never_gets_the_same_model_slower():
     fastest = dict[str, float]()
     for size in GPU_SIZES_GB:
-        for pair in recommend(simulated_gpu(size), PairRequirements(purpose)):
+        for pair in recommend(simulated_gpu(size)):
             assert pair.token_seconds <= 1.05 * fastest.get(pair.entry.id, pair.token_seconds), (pair.entry.id, size)
             fastest[pair.entry.id] = pair.token_seconds
 
@@ -229,14 +225,14 @@ def test_what_is_free_at_the_moment_does_not_change_the_choice_and_too_little_is
     assert "free now" not in told(idle)
     for free in (1, 7):
         device = Device(CPU, "some CPU", free * GIB, 8 * GIB)
-        pair = recommend(device, PairRequirements(), Machine((), CPU_SKILLS, 20e9))[0]
-        assert pair.entry is recommend(main_memory(8), PairRequirements(), Machine((), CPU_SKILLS, 20e9))[0].entry
+        pair = recommend(device, Machine((), CPU_SKILLS, 20e9))[0]
+        assert pair.entry is recommend(main_memory(8), Machine((), CPU_SKILLS, 20e9))[0].entry
         assert ("free now" in told(pair)) == (pair.memory_plan.total_bytes > free * GIB)
 
 
 def test_a_long_context_leaves_memory_for_a_smaller_model_only():
     short, long = (
-        max(pair.entry.architecture.parameters for pair in recommend(simulated_gpu(24), PairRequirements("chat", each)))
+        max(pair.entry.architecture.parameters for pair in recommend(simulated_gpu(24), context_tokens=each))
         for each in (8192 - 256, 131072 - 256)
     )
 
@@ -244,10 +240,7 @@ def test_a_long_context_leaves_memory_for_a_smaller_model_only():
 
 
 def test_without_a_gpu_the_memory_bandwidth_decides():
-    slow, quick = (
-        recommend(main_memory(128), PairRequirements(), Machine((), CPU_SKILLS, bandwidth))[0]
-        for bandwidth in (12e9, 400e9)
-    )
+    slow, quick = (recommend(main_memory(128), Machine((), CPU_SKILLS, bandwidth))[0] for bandwidth in (12e9, 400e9))
 
     assert slow.entry.active_parameters < 4e9 < 20e9 < quick.entry.active_parameters
     assert all(pair.memory_plan.total_bytes <= 0.75 * 128 * GIB for pair in (slow, quick))
@@ -311,13 +304,8 @@ def test_a_suggestion_has_two_lines_with_the_download_and_the_licence():
 
 
 def test_a_cpu_without_bf16_gets_float32_and_one_without_vnni_no_int8():
-    assert {"float32"} == {
-        pair.quant_format for pair in recommend(main_memory(64), PairRequirements(), Machine((), ("AVX2",), 30e9))
-    }
-    assert {"int8"} == {
-        pair.quant_format
-        for pair in recommend(main_memory(64), PairRequirements(), Machine((), ("AVX2", "VNNI"), 30e9))
-    }
+    assert {"float32"} == {pair.quant_format for pair in recommend(main_memory(64), Machine((), ("AVX2",), 30e9))}
+    assert {"int8"} == {pair.quant_format for pair in recommend(main_memory(64), Machine((), ("AVX2", "VNNI"), 30e9))}
 
 
 @each_row("device, quant_format", [(main_memory(64), "int8"), (simulated_gpu(48), "bf16")])
@@ -338,7 +326,7 @@ def test_where_nothing_fits_nothing_is_recommended():
 
 def test_a_larger_gpu_never_fits_fewer_models():
     for entry in catalog().values():
-        sizes = fitting_gpu_sizes(entry, entry.purposes[0])
+        sizes = fitting_gpu_sizes(entry)
 
         assert sizes == GPU_SIZES_GB[len(GPU_SIZES_GB) - len(sizes) :]
 

@@ -51,6 +51,7 @@ class Answer:
     def on_event(self, event: Event) -> Delta | None:
         """Process an event; returns what is to be sent of it. A Failed event raises its error."""
         self._time_loading(event)
+        self._keep_notice(event)
         match event:
             case TextDelta(text=text):
                 count = min(len(self.unsent_prefix), len(text))
@@ -68,8 +69,6 @@ class Answer:
             case StepDone(committed_tokens=tokens) if self.stop or self.keeps_tokens:
                 self._committed_bytes += b"".join(token.token_bytes for token in tokens)
                 self._committed_tokens += tokens
-            case Notice(text=text):
-                self.notices.append(text)
             case Routed():
                 self.routed = event
             case PrefillProgress():
@@ -144,6 +143,10 @@ class Answer:
             "explanation": self.finished.explanation if self.finished else "",
             "notices": self.notices,
         }
+
+    def _keep_notice(self, event: Event) -> None:
+        if isinstance(event, Notice):
+            self.notices.append(event.text)
 
     def _time_loading(self, event: Event) -> None:
         """Add the time until the event that follows those of loading."""
