@@ -156,7 +156,8 @@ def test_a_recommended_pair_fits_and_its_profile_names_it(tmp_path, gpu):
         assert pair.memory_plan.total_bytes <= device.free_bytes
         assert slot_rows(profile.limits.context + SCRATCH_ROWS) == profile.limits.context + SCRATCH_ROWS
         assert pair.entry.id == profile.models.target
-        assert [pair.drafter.id] == [*profile.models.heads, profile.models.draft or ""][:1]
+        named = [each for each in (*profile.models.heads, profile.models.draft) if each != "auto"]
+        assert named == [pair.drafter.id] * bool(pair.drafter.kind)
         assert pair.quant_format in (profile.models.weights, {"bfloat16": "bf16"}.get(profile.models.dtype))
 
 
