@@ -46,9 +46,8 @@ def offer_starter(options: Mapping[str, Any], *, downloads_unasked: bool = False
         print_wrapped(described(starter_entry()))
         fetch_starter()
     else:
-        print_note(
-            f"{EMBEDDED_ANSWERS}; a real one: {described(starter_entry())}; 'specchat models pull starter' downloads it"
-        )
+        real = described(starter_entry())
+        print_note(f"{EMBEDDED_ANSWERS}; a real one: {real}; 'specchat models pull starter' downloads it")
 
 
 def decline_starter() -> None:
