@@ -9,14 +9,14 @@ from typing import Self
 
 from specchat.edit.edit_plan import FORMATS, Format
 from specchat.edit.measured_formats import LONG, SHORT, measured_success, read_counts
-from specchat.errors import ModelError
+from specchat.hub.model_size import is_small, parameters_of, too_small
 from specchat.profile import Models
-from specchat.profile.keys import AUTO, EMBEDDED
+from specchat.profile.keys import AUTO
 
 LEAD = 0.1  # of each format over the next one in the order by size
 WHOLE_LINES = 100  # a text of more lines is hardly rewritten for a change of a few
 NAMING_PARAMETERS = 10**9  # one of 135 million names an operation for nearly every instruction that is none
-SMALL_PARAMETERS, SMALL_LINES = 500 * 10**6, 20  # of 8 edits of 40 and 80 lines, one of 135 million made none rightly
+SMALL_LINES = 20  # that a small one rewrites
 
 
 @dataclass(frozen=True)
@@ -35,17 +35,11 @@ class ModelAbility:
     @classmethod
     def of(cls, models: Models) -> Self:
         """That of the target, by the headers of its files; one whose size is unknown, as on a server, can do all."""
-        from specchat.hub.local_models import locate_model
-
         name = f"{models.backend} {models.url} {models.target} {models.weights}"
         model = hashlib.sha256(name.encode()).hexdigest()[:24]
         able = cls(model=model, counts=read_counts().get(model, {}))
-        try:
-            size = NAMING_PARAMETERS if models.is_on_server else locate_model(models.target).architecture.parameters
-        except ModelError:
-            return able
-        is_small = size < SMALL_PARAMETERS and models.target != EMBEDDED
-        return replace(able, names_operations=size >= NAMING_PARAMETERS, lines=SMALL_LINES if is_small else 0)
+        names = (parameters_of(models) or NAMING_PARAMETERS) >= NAMING_PARAMETERS
+        return replace(able, names_operations=names, lines=SMALL_LINES if is_small(models) else 0)
 
     def format_key(self, format_: Format, lines: int) -> str:
         """What counts it for a text of so many lines."""
@@ -72,7 +66,4 @@ class ModelAbility:
         """Why it should not rewrite so many lines, and what to do; "" if it can."""
         if not 0 < self.lines < lines:
             return ""
-        return (
-            f"a model of this size is too small to rewrite {lines} lines; give at most {self.lines} (-l FIRST-LAST), "
-            "or find a larger model: 'specchat setup'"
-        )
+        return too_small(f"rewrite {lines} lines", f"give at most {self.lines} (-l FIRST-LAST)")

@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-EXPLANATION = "the model was repeating itself; a larger one does this less: specchat setup"
+from specchat.hub.model_size import LARGER_MODEL
+
+EXPLANATION = f"stopped, because the model began to repeat itself; ask for less at once, or {LARGER_MODEL}"
 WINDOW_TOKENS = 32  # of which the last occurrence gives the length of a block
 MIN_RUN_TOKENS = 96  # a run has at least so many tokens, also of short blocks, as in an array of zeros
 COPY_CHECK_INTERVAL = 64  # tokens between two comparisons of a run with the given texts

@@ -42,6 +42,7 @@ from specchat.engine.cache_sizes import bucket_of
 from specchat.engine.decode import GenerationConfig, common_prefix_length
 from specchat.engine.drafter import AnswerTask
 from specchat.engine.sampling import Sampler
+from specchat.hub.model_size import is_small, too_small
 from specchat.profile import Sampling
 from specchat.text.answer_stream import AnswerStream, StreamedParts
 from specchat.text.chat_format import AUTO_THINKING
@@ -342,12 +343,15 @@ def thinking_notices(models: LoadedModels, request: Request) -> tuple[str, ...]:
 
 
 def tool_notices(models: LoadedModels, request: Request) -> tuple[str, ...]:
-    """That the chat template has no tools, if the request offers some."""
-    if not request.offered_tools or models.tokenizer.chat.reads_tools:
+    """If the request offers tools: that the model is too small for them, and that its chat template has none."""
+    if not request.offered_tools:
         return ()
+    sizes = (too_small("work with tools", "check what it calls"),) * is_small(models.profile.models)
+    if models.tokenizer.chat.reads_tools:
+        return sizes
     how = "and a grammar makes every answer a call or a text" if request.answer_tool else "in the form of Hermes"
     name = models.profile.models.target
-    return (f"{name} has no template for tools: they are described in the system prompt, {how}",)
+    return *sizes, f"{name} has no template for tools: they are described in the system prompt, {how}"
 
 
 def sampler_of(sampling: Sampling, models: LoadedModels) -> Sampler:

@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -59,6 +59,7 @@ class CheckContext:
 
     profile_name: str = "chat"
     skips_measurements: bool = False  # and starts no other process
+    on_wait: Callable[[str], None] = lambda _line: None
 
     @cached_property
     def machine(self) -> Machine:
@@ -75,7 +76,11 @@ class CheckContext:
 
         names = [name for name in PROBES if name != TRITON_KERNELS or may_have_gpu()]
         with ThreadPoolExecutor(len(names)) as pool:
-            return dict(zip(names, pool.map(probe, names), strict=True))
+            running = {name: pool.submit(probe, name) for name in names}
+            for _ in as_completed(running.values()):
+                if waiting := [name.replace("_", " ") for name, each in running.items() if not each.done()]:
+                    self.on_wait(f"waiting for {' and '.join(waiting)}")
+            return {name: each.result() for name, each in running.items()}
 
     @cached_property
     def profile(self) -> Profile:

@@ -83,7 +83,7 @@ def complete_commands(context: click.Context, _param: click.Parameter, incomplet
         group = group.get_command(inner, word) if isinstance(group, click.Group) else None
     names = group.list_commands(inner) if isinstance(group, click.Group) else []
     is_first = group is context.find_root().command
-    return _starting_with(incomplete, [*names, *["engine"] * is_first])
+    return _starting_with(incomplete, [*names, *["engine", "drafters"] * is_first])
 
 
 def _names_or_files(

@@ -18,14 +18,9 @@ COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
 
 @click.command()
 @click.option(
-    "--profile",
-    "-P",
-    "profile",
-    default="chat",
-    show_default=True,
-    help="The profile to check.",
+    "--profile", "-P", metavar="NAME", default="chat", show_default=True, help="The profile to check.",
     shell_complete=complete_profiles,
-)
+)  # fmt: skip
 @click.option("--quick", "is_quick", is_flag=True, help="Measure nothing and do not import torch.")
 @click.option("--json", "is_json", is_flag=True, help="As one JSON object.")
 @click.option("--gpu", "is_gpu", is_flag=True, help="Try and time everything on the GPU (a plugin: `bench gpu`).")
@@ -38,9 +33,9 @@ def doctor(context: click.Context, profile: str, *, is_quick: bool, is_json: boo
     if is_gpu:
         return context.invoke(_gpu_command(context), is_json=is_json)
     if not is_quick:
-        print_note("measuring the bandwidth of main memory (a second at most) and trying torch")
+        print_note("trying torch, bitsandbytes and native ops; the memory bandwidth is measured, too")
     findings: list[Finding] = []
-    for finding in run_checks(CheckContext(profile, is_quick)):
+    for finding in run_checks(CheckContext(profile, is_quick, print_note)):
         findings.append(finding)
         if not is_json:
             status = click.style(f"{finding.status:<4}", fg=COLOURS[finding.status])

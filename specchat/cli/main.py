@@ -57,9 +57,7 @@ COMMANDS = {
     "config": LazyCommand("specchat.cli.config:config", "Show the settings and where they come from; trust a project."),
     "models": LazyCommand("specchat.cli.models:models", "List, recommend, download and remove models and heads."),
     "doctor": LazyCommand("specchat.cli.doctor:doctor", "Check that everything works here."),
-    "setup": LazyCommand(
-        "specchat.cli.setup:setup", "Find the best models for this machine, in at most five answers, and chat."
-    ),
+    "setup": LazyCommand("specchat.cli.setup:setup", "Find the best models for this machine, download them, and chat."),
     "plugins": LazyCommand("specchat.cli.plugins:plugins", "List what other packages add."),
     "inspect": LazyCommand("specchat.cli.inspect:inspect", "Show which drafter proposed each token of an answer."),
     "sessions": LazyCommand("specchat.cli.sessions:sessions", "List conversations, and export them."),
@@ -68,7 +66,7 @@ COMMANDS = {
         "specchat.cli.completion:completion",
         "Complete commands, profiles, conversations and models in bash, zsh, fish.",
     ),
-    "help": LazyCommand("specchat.cli.help:help_command", "Show the help of a command, or `help engine`."),
+    "help": LazyCommand("specchat.cli.help:help_command", "Show the help of a command; `help engine` or `drafters`."),
 }
 
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
 
 import click
 
 from specchat.app.session_lines import short_folder
+from specchat.cli.notes import print_hanging, reading_columns
 from specchat.hub.catalog import CatalogEntry, catalog
 from specchat.hub.machine import Device, detect_machine
 from specchat.hub.memory_plan import weight_bytes
 from specchat.hub.recommend import fitting_gpu_sizes, format_gib
 from specchat.hub.runnable_models import ListedModel, listed_models
+
+TABLE_COLUMNS = 100  # of a terminal on which a model has one line, and not two
+NAME_COLUMNS = 44
+CATALOG_SIZES, DISK_SIZES = (7, 10, 8), (10, 10)  # of the columns after the name
 
 
 @click.command("list")
@@ -21,9 +27,11 @@ from specchat.hub.runnable_models import ListedModel, listed_models
 def list_models(*, is_here: bool, is_json: bool) -> None:
     """List the models of the catalog, and those on this disk; uses no network.
 
-    On this disk are the downloaded models, and those of Ollama and LM Studio; give the printed name to --target. Sizes
-    in the catalog are those of the weights in bf16 and 4 bits (nf4-double); "fits GB" lists GPU sizes for a context of
-    8k. A model that fills gaps completes in editors what stands between the text before and after the cursor. "fits"
+    Of the catalog: the parameters, the weights in 4 bits (nf4-double), the smallest GPU that they fit with a context of
+    8k, the drafters ('specchat help drafters') and the licence. A model that fills gaps completes in editors what
+    stands between the text before and after the cursor.
+
+    On this disk are the downloaded models, and those of Ollama and LM Studio; give the printed name to --target. "fits"
     is the most precise weight format with which a model and 8k tokens fit the memory that is free now.
     """
     device = detect_machine().best_device
@@ -33,37 +41,48 @@ def list_models(*, is_here: bool, is_json: bool) -> None:
         click.echo(json.dumps({"catalog": known, "downloaded": [_local_as_json(each) for each in listed]}, indent=1))
         return
     if not is_here:
-        click.echo("\n".join(_catalog_lines({each.model.id for each in listed})))
+        _print_rows(_catalog_rows({each.model.id for each in listed}), CATALOG_SIZES)
         click.echo()
-    click.echo("\n".join(_disk_lines(listed, device)))
+    _print_rows(_disk_rows(listed, device), DISK_SIZES)
 
 
-def _catalog_lines(downloaded_ids: set[str]) -> Iterator[str]:
-    sizes = f"{'params':>8}{'bf16':>10}{'4 bits':>10}"
-    yield f"  {'in the catalog':<42}{sizes}  {'fits GB':<21}{'drafters':<21}{'gaps':<7}licence"
-    for entry in sorted(catalog().values(), key=lambda each: bool(each.not_recommended)):
-        architecture = entry.architecture
-        sizes = "".join(f"{format_gib(weight_bytes(architecture, each)):>10}" for each in ("bf16", "nf4-double"))
-        drafters = [*dict.fromkeys(head.kind for head in entry.heads), *(["draft"] if entry.draft_models else [])]
-        gpu_sizes = " ".join(map(str, fitting_gpu_sizes(entry, entry.purposes[0]))) or "none"
-        mark = "*" if entry.id in downloaded_ids else " "
-        line = f"{mark} {entry.id:<42}{architecture.parameters / 1e9:>6.1f} B{sizes}  {gpu_sizes:<21}"
-        gaps = "fills" if entry.is_fim else "-"
-        line += f"{' '.join(drafters) or '-':<21}{gaps:<7}{entry.licence}"
-        yield f"{line}{' (gated)' * entry.is_gated}{_why_not(entry)}"
+def _print_rows(rows: Iterator[tuple[str, ...]], sizes: Sequence[int]) -> None:
+    """A table of names, numbers and words; on a narrow terminal each name has the rest below it."""
+    is_narrow = 0 < reading_columns(sys.stdout) < TABLE_COLUMNS
+    for name, *numbers, words in rows:
+        if is_narrow:
+            print_hanging(name, 4)
+            print_hanging("    " + ", ".join(filter(None, (*numbers, words))), 4)
+        else:
+            columns = "".join(f"{each:>{size}}" for each, size in zip(numbers, sizes, strict=True))
+            line = f"{name:<{NAME_COLUMNS - 1}} {columns}  "
+            print_hanging(f"{line}{words}".rstrip(), len(line))
+
+
+def _catalog_rows(downloaded_ids: set[str]) -> Iterator[tuple[str, ...]]:
+    """Those that are not recommended stand below the reason."""
+    yield "  in the catalog", "size", "4 bits", "GPU", "drafters, licence"
+    reasons = dict.fromkeys(entry.not_recommended for entry in catalog().values())
+    for reason in sorted(reasons, key=bool):
+        if reason:
+            yield f"  not recommended: {reason}", "", "", "", ""
+        for entry in (each for each in catalog().values() if each.not_recommended == reason):
+            drafters = [*dict.fromkeys(head.kind for head in entry.heads), *(["draft"] if entry.draft_models else [])]
+            words = (" ".join(drafters), "fills gaps" * entry.is_fim, entry.licence + " (gated)" * entry.is_gated)
+            gpu = min(fitting_gpu_sizes(entry), default=None)
+            name = f"{'*' if entry.id in downloaded_ids else ' '} {entry.id}"
+            size, small = entry.architecture.parameters, weight_bytes(entry.architecture, "nf4-double")
+            fits = f"{gpu} GB" if gpu else "none"
+            yield name, f"{size / 1e9:.1f} B", format_gib(small), fits, ", ".join(filter(None, words))
     if downloaded_ids & catalog().keys():
-        yield "* is on this disk"
+        yield "* is on this disk", "", "", "", ""
 
 
-def _why_not(entry: CatalogEntry) -> str:
-    return f"; not recommended: {entry.not_recommended}" if entry.not_recommended else ""
-
-
-def _disk_lines(listed: Sequence[ListedModel], device: Device) -> Iterator[str]:
-    yield f"  {'on this disk':<42}{'size':>10}  {'stored as':<10}fits {format_gib(device.free_bytes)}"
+def _disk_rows(listed: Sequence[ListedModel], device: Device) -> Iterator[tuple[str, ...]]:
+    yield "  on this disk", "size", "stored as", f"fits {format_gib(device.free_bytes)}"
     for each in listed:
         size = "-" if each.details.bytes is None else format_gib(each.details.bytes)
-        yield f"  {short_folder(each.model.id):<42}{size:>10}  {each.details.quantization or '-':<10}{_fit(each)}"
+        yield f"  {short_folder(each.model.id)}", size, each.details.quantization or "-", _fit(each)
 
 
 def _fit(each: ListedModel) -> str:
@@ -90,7 +109,7 @@ def _as_json(entry: CatalogEntry) -> dict[str, object]:
         "id": entry.id,
         "parameters": entry.architecture.parameters,
         "bytes": {name: weight_bytes(entry.architecture, name) for name in ("bf16", "int8", "nf4-double")},
-        "fits_gb": fitting_gpu_sizes(entry, entry.purposes[0]),
+        "fits_gb": fitting_gpu_sizes(entry),
         "purposes": entry.purposes,
         "licence": entry.licence,
         "released": entry.released.isoformat(),

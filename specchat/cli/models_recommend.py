@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
-from specchat.cli.notes import print_note
+from specchat.cli.notes import print_hanging, print_note, print_wrapped
 from specchat.hub.machine import (
     Device,
     Machine,
@@ -20,13 +20,13 @@ from specchat.hub.machine import (
     simulated_gpu,
 )
 from specchat.hub.pair_text import describe_device, describe_pair, profile_text, pull_command
-from specchat.hub.recommend import DEFAULT_CONTEXT_TOKENS, PURPOSES, PairRequirements, recommend
+from specchat.hub.recommend import DEFAULT_CONTEXT_TOKENS, recommend
 from specchat.profile.profile_files import save_profile
 
 if TYPE_CHECKING:
     from specchat.hub.recommend import ModelPair
 
-ALTERNATIVE_COUNT = 2
+LABELS = ("best", "or", "or")
 MAX_GPU_GB = 10_000
 NOTHING_FITS_MESSAGE = "no model of the catalog fits here; 'specchat demo' and the embedded models run in 1 GiB"
 
@@ -61,7 +61,6 @@ class Gigabytes(click.ParamType):
 
 @click.command("recommend")
 @click.option("--memory", type=Gigabytes(), help="For a GPU with this many GB that also drives a screen.")
-@click.option("--for", "purpose", type=click.Choice(PURPOSES), default="chat", show_default=True, help="The purpose.")
 @click.option(
     "--ctx", "context", type=TokenCount(), default=DEFAULT_CONTEXT_TOKENS, show_default=True, help="Context, in tokens."
 )
@@ -69,22 +68,29 @@ class Gigabytes(click.ParamType):
 @click.option("--save", metavar="NAME", help="Write the profile of the best pair under this name.")
 @click.option("--force", "is_forced", is_flag=True, help="Replace a profile of that name.")
 def recommend_command(
-    memory: float | None, purpose: str, context: int, save: str | None, *, measures_again: bool, is_forced: bool
+    memory: float | None, context: int, save: str | None, *, measures_again: bool, is_forced: bool
 ) -> None:
     """Choose a target and its drafter by the memory of this machine; weights and KV cache are both counted.
 
     Downloads nothing. Without a GPU, main memory and its bandwidth decide, which is measured once and kept.
     """
-    machine = None if memory else measure_machine(measures_again=measures_again)
-    device = machine.best_device if machine else simulated_gpu(memory or 0)
-    pairs = recommend(device, PairRequirements(purpose, context), machine)
-    if pairs:
-        click.echo("\n".join(_lines(device, pairs)))
-    else:
-        click.echo(f"{describe_device(device)}: {NOTHING_FITS_MESSAGE}")
-    if save and pairs:
+    device, machine = measure_device(memory, measures_again=measures_again)
+    pairs = recommend(device, machine, context)
+    print_pairs(device, list(zip(LABELS, pairs, strict=False)))
+    if not pairs:
+        return
+    click.echo(f"\ndownload:  {pull_command(pairs[0])}\nprofile:   specchat models recommend --save NAME")
+    if save:
         path = save_profile(save, profile_text(pairs[0], save), overwrites=is_forced)
         print_note(f"written to {path}; use it with --profile {save}")
+
+
+def measure_device(memory: float | None, *, measures_again: bool = False) -> tuple[Device, Machine | None]:
+    """The best device of this machine, or a GPU with this many GB."""
+    if memory:
+        return simulated_gpu(memory), None
+    machine = measure_machine(measures_again=measures_again)
+    return machine.best_device, machine
 
 
 def measure_machine(*, measures_again: bool = False) -> Machine:
@@ -96,20 +102,15 @@ def measure_machine(*, measures_again: bool = False) -> Machine:
     if kept is None:
         is_lasting = not is_busy()
         busy = "" if is_lasting else "; other programs compute now, so it is measured again next time"
-        print_note(f"no GPU found; measuring the bandwidth of main memory (a second at most){busy}")
+        print_wrapped(f"no GPU found; measuring the bandwidth of main memory (a second at most){busy}")
         kept = keep_bandwidth(memory_bandwidth(), is_lasting=is_lasting)
     return replace(machine, bytes_per_second=kept)
 
 
-def _lines(device: Device, pairs: list[ModelPair]) -> Iterator[str]:
-    best, *others = pairs[: 1 + ALTERNATIVE_COUNT]
-    yield describe_device(device)
-    if not device.is_gpu:
-        yield "without a GPU expect small models and few tokens per second; 'specchat bench drafters' measures them"
-    for label, pair in (("best", best), *(("or", other) for other in others)):
-        yield f"{label:<5}{describe_pair(pair)}"
-    yield ""
-    yield f"download   {pull_command(best)}"
-    yield "profile    (--save NAME writes it)"
-    yield ""
-    yield from profile_text(best, "mine").splitlines()
+def print_pairs(device: Device, labelled: Sequence[tuple[str, ModelPair]], *, err: bool = False) -> None:
+    """The device, and each pair after its label; or that none fits."""
+    about = describe_device(device, labelled[0][1].bandwidth if labelled else None)
+    print_hanging(about if labelled else f"{about}: {NOTHING_FITS_MESSAGE}", 5, err=err)
+    for label, pair in labelled:
+        for number, line in enumerate(describe_pair(pair)):
+            print_hanging(f"{'' if number else label:<5}{line}", 5, err=err)

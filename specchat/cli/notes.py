@@ -3,7 +3,10 @@
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from shutil import get_terminal_size
+from textwrap import fill
+from typing import TextIO
 
 import click
 
@@ -23,9 +26,16 @@ def print_wrapped(line: str) -> None:
     print_note(wrapped(line, reading_columns()))
 
 
-def reading_columns() -> int:
+def print_hanging(line: str, indent: int, *, err: bool = False) -> None:
+    """Print a line that a terminal breaks between words, and whose rest is indented."""
+    columns = reading_columns(sys.stderr if err else sys.stdout)
+    wrap = partial(fill, width=columns, break_long_words=False, break_on_hyphens=False)
+    click.echo(wrap(line, subsequent_indent=" " * indent) if columns else line, err=err)
+
+
+def reading_columns(stream: TextIO | None = None) -> int:
     """Those of a terminal, 0 elsewhere."""
-    return get_terminal_size().columns if sys.stderr.isatty() else 0
+    return get_terminal_size().columns if (stream or sys.stderr).isatty() else 0
 
 
 def confirm(question: str, action: str, declined_message: str) -> None:

@@ -19,7 +19,7 @@ from click.shell_completion import CompletionItem
 from specchat.cli.completion import complete_models, complete_profiles
 from specchat.cli.project_trust import trusted_project
 from specchat.plugins.own_plugins import missing_variant
-from specchat.profile import DEFAULT_PROFILE, DRAFTER_NAMES, DRAFTERS, EDIT_PROFILE, Profile, all_drafters
+from specchat.profile import DEFAULT_PROFILE, DRAFTER_NAMES, EDIT_PROFILE, Profile, all_drafters
 from specchat.profile.environment_keys import environment_source
 from specchat.profile.keys import options_source
 from specchat.profile.profile_files import read_profile_chain
@@ -29,16 +29,14 @@ from specchat.profile.validation import KeyPath, MergedSettings, SettingsSource,
 CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])
 DRAFT_KEY, HEADS_KEY = "models.draft", "models.heads"
 MODEL_KEYS = ("models.target", DRAFT_KEY)
+VARIANT_HELP = "The drafter, one of 'specchat help drafters': auto is the fastest here, or none; plain is none."
 NOTHING_TYPED: Mapping[str, Any] = {}
 
 
 class VariantParam(click.ParamType):
     """The name of a drafter. Plugins are looked up for a list, and for a name that is not built in."""
 
-    name = "variant"
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        return f"[{'|'.join(all_drafters())}]"
+    name = "name"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value in DRAFTER_NAMES:
@@ -53,13 +51,12 @@ class VariantParam(click.ParamType):
 
 
 KEY_BY_FLAG = {
-    "--variant": "speculation.variant",
+    "--target": "models.target", "--variant": "speculation.variant", "--draft": "models.draft", "--head": HEADS_KEY,
     "--seed": "sampling.seed", "--temperature": "sampling.temperature", "--top-p": "sampling.top_p",
     "--top-k": "sampling.top_k", "--min-p": "sampling.min_p",
     "--max-tokens": "limits.answer", "--thinking-tokens": "prompt.thinking_tokens",
     "--device": "models.device", "--dtype": "models.dtype", "--weights": "models.weights",
     "--draft-weights": "models.draft_weights", "--kv-cache": "models.kv_cache",
-    "--target": "models.target", "--draft": "models.draft", "--head": HEADS_KEY,
 }  # fmt: skip
 FLAG_BY_KEY = {key: flag for flag, key in KEY_BY_FLAG.items()} | {
     "speculation.exact": "--exact",
@@ -69,7 +66,7 @@ THINKING_BY_FLAG = {None: None, True: "on", False: "off"}
 
 
 class EngineOption(click.Option):
-    """An option of all commands that use a model: `specchat help engine` explains it, and not each of them."""
+    """An option of all commands that use a model: `specchat help engine` has it, and not each of them."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         return None
@@ -80,31 +77,23 @@ def profile_options(command: CommandFunction, profile: str = DEFAULT_PROFILE) ->
 
     `profile` is the one that counts without an option.
     """
-    exact = click.option(
-        "--exact",
-        cls=EngineOption,
-        is_flag=True,
-        default=None,
-        help="Bit-identical to plain decoding also where kernels are not batch invariant; slower.",
-    )
-    think = click.option(
-        "--think/--no-think",
-        "thinks",
-        cls=EngineOption,
-        default=None,
-        help="Whether a model that can think does so before it answers; otherwise as its chat template has it.",
-    )
+    exact_help = "The text of plain decoding also where a GPU rounds rows of a batch differently; slower."
+    exact = click.option("--exact", cls=EngineOption, is_flag=True, default=None, help=exact_help)
+    think_help = "Whether a model that can think does so before it answers; otherwise as its chat template has it."
+    think = click.option("--think/--no-think", "thinks", cls=EngineOption, default=None, help=think_help)
     plan_help = "Print which models and formats would be loaded, and stop."
     dry_run = click.option("--dry-run", cls=EngineOption, is_flag=True, help=plan_help)
     command = dry_run(exact(think(_or_print_plan(command))))
     for flag, key in reversed(KEY_BY_FLAG.items()):
         command = _key_option(flag, key)(command)
     profile_help = (
-        "A profile's name or file. `specchat help engine` lists --target, --temperature and the other options."
+        "Settings by name (chat, code, edit, plain, one of yours) or in a file. `specchat help engine` lists the "
+        "options that count more, such as --target and --temperature."
     )
     return click.option(
-        "--profile", "-P", default=profile, show_default=True, help=profile_help, shell_complete=complete_profiles
-    )(command)
+        "--profile", "-P", metavar="NAME", default=profile, show_default=True, help=profile_help,
+        shell_complete=complete_profiles,
+    )(command)  # fmt: skip
 
 
 def edit_profile_options(command: CommandFunction) -> CommandFunction:
@@ -121,12 +110,10 @@ def _key_option(flag: str, key: str) -> Callable[[CommandFunction], CommandFunct
     kind = cast("type", key_types(Profile)[table])
     info, value_type = key_info(kind)[name], key_types(kind)[name]
     is_multiple, is_variant = get_origin(value_type) is tuple, info.choices is DRAFTER_NAMES
-    more = " May be given again." if is_multiple else ""
-    if is_variant:
-        more = f" {'; '.join(f'{name}: {drafter.description}' for name, drafter in DRAFTERS.items())}."
+    text = VARIANT_HELP if is_variant else info.description + " May be given again." * is_multiple
     choices = VariantParam() if is_variant else click.Choice(info.choices) if info.choices else None
     return click.option(
-        flag, cls=EngineOption, type=choices or (str if is_multiple else value_type), help=info.description + more,
+        flag, cls=EngineOption, type=choices or (str if is_multiple else value_type), help=text,
         multiple=is_multiple, shell_complete=complete_models if key in (*MODEL_KEYS, HEADS_KEY) else None,
     )  # fmt: skip
 

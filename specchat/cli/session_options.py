@@ -48,23 +48,15 @@ def session_request(options: dict[str, Any], kind: str = CHAT) -> SessionRequest
 
 
 def private_option(command: CommandFunction) -> CommandFunction:
-    return click.option(
-        "--private",
-        "is_private",
-        is_flag=True,
-        help="Store nothing of this conversation, and copy nothing from others.",
-    )(command)
+    text = "Store nothing of this conversation, and copy nothing from others."
+    return click.option("--private", "is_private", is_flag=True, help=text)(command)
 
 
 def resume_options(command: CommandFunction) -> CommandFunction:
     resume = click.option(
-        "-r",
-        "--resume",
-        "session",
-        default="",
-        help="Continue this conversation; the beginning of an id is enough.",
-        shell_complete=complete_sessions,
-    )
+        "-r", "--resume", "session", metavar="ID", default="", shell_complete=complete_sessions,
+        help="Continue this conversation; the beginning of an id is enough ('specchat sessions list').",
+    )  # fmt: skip
     continue_last = click.option(
         "-c", "--continue", "is_last", is_flag=True, help="Continue the last conversation of this folder."
     )

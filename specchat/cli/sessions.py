@@ -9,10 +9,12 @@ import click
 from specchat.app.export import export_conversation, write_new_file
 from specchat.app.session_lines import session_details
 from specchat.cli.completion import complete_sessions
-from specchat.cli.notes import print_note
+from specchat.cli.notes import print_hanging, print_note
 from specchat.errors import UsageError
 from specchat.history.history_reader import CHAT, LISTED_KINDS, HistoryReader, Thread
 from specchat.host.spawn import history_path
+
+NONE_YET = "no conversations yet; 'specchat' begins one"
 
 
 @click.group()
@@ -24,9 +26,10 @@ def sessions() -> None:
 @click.argument("words", nargs=-1)
 @click.option("--deleted", is_flag=True, help="Only deleted conversations.")
 def list_sessions(words: tuple[str, ...], deleted: bool) -> None:
-    """List conversations, chats before questions of `specchat ask`; with WORDS only those that contain them.
+    """List conversations; with WORDS, those that contain them.
 
-    A line has the id, the last use, the kind, the model, the folder, the length and the name.
+    Chats stand before questions of `specchat ask`. Each has its id ('specchat -r ID' goes on with it), the last use,
+    the kind, the model, the folder, the length and the name.
     """
     with closing(open_history()) as history:
         if words:
@@ -38,7 +41,9 @@ def list_sessions(words: tuple[str, ...], deleted: bool) -> None:
         day = time.strftime("%Y-%m-%d %H:%M", time.localtime(thread.updated))
         described = session_details(details[thread.id].model, thread.folder, details[thread.id].turn_count, "  ")
         line = f"{thread.id}  {day}  {thread.kind}  {described}  {thread.name}"
-        click.echo(line + (f"  ({excerpt})" if excerpt else ""))
+        print_hanging(line + (f"  ({excerpt})" if excerpt else ""), 4)
+    if not found:
+        print_note("none is found; 'specchat sessions list' shows all that are not deleted")
 
 
 @sessions.command()
@@ -64,7 +69,7 @@ def open_history() -> HistoryReader:
     """The history of this user. UsageError when there is none yet."""
     path = history_path()
     if not path.is_file():
-        raise UsageError("no conversations yet")
+        raise UsageError(NONE_YET)
     return HistoryReader(path)
 
 
@@ -75,5 +80,5 @@ def find_thread(history: HistoryReader, id: str) -> Thread:
             return thread
         raise UsageError(f"no conversation {id!r}, or several begin with it; see 'specchat sessions list'")
     if not (threads := [thread for thread in history.threads() if thread.kind in LISTED_KINDS]):
-        raise UsageError("no conversations yet")
+        raise UsageError(NONE_YET)
     return threads[0]

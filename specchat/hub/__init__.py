@@ -6,6 +6,7 @@ config_architecture     config.json → KV layers and dimensions
 safetensors_headers     headers of safetensors and GGUF files → Architecture
 local_models            the embedded models, folders, the hub's cache, Ollama and LM Studio
 runnable_models         those on this disk that fit the free memory
+model_size              which models are too small for some work, and the sentence about it
 machine                 GPUs, main memory, CPU features, bandwidth; runs the probes
 memory_plan                bytes of weights, KV cache and workspace
 recommend, pair_text    the best pair for a device; its two lines and its profile

@@ -31,16 +31,23 @@ def _torch() -> dict[str, Any]:
 
 
 def _bitsandbytes() -> dict[str, Any]:
-    """Quantize a weight to NF4 and dequantize it, on the default device."""
-    import bitsandbytes
+    """Import it and, on a GPU, quantize a weight to NF4 and dequantize it: on CPUs its operations are those of torch.
+
+    Without torch.compile, whose import takes several times as long as all else, and which bitsandbytes can do without.
+    """
     import torch
+
+    setattr(torch, "compile", lambda function, **_options: function)  # noqa: B010 - another type
+
+    import bitsandbytes
     from bitsandbytes.functional import dequantize_4bit, quantize_4bit
 
-    kind = kind_of(default_device())
-    device = kind.name if kind.has_bitsandbytes else CPU.name
-    weight = torch.linspace(-1, 1, 64 * 64).reshape(64, 64).to(device, torch.bfloat16)
-    packed, state = quantize_4bit(weight, quant_type="nf4")
-    error = float((dequantize_4bit(packed, state) - weight).abs().max())
+    kind, error = kind_of(default_device()), 0.0
+    if uses_gpu := kind.is_gpu and kind.has_bitsandbytes:
+        weight = torch.linspace(-1, 1, 64 * 64).reshape(64, 64).to(kind.name, torch.bfloat16)
+        packed, state = quantize_4bit(weight, quant_type="nf4")
+        error = float((dequantize_4bit(packed, state) - weight).abs().max())
+    device = kind.name if uses_gpu else CPU.name
     return {"version": bitsandbytes.__version__, "device": device, "computes": error < 0.2}
 
 

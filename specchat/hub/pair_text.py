@@ -8,31 +8,52 @@ from collections.abc import Iterator
 from typing import Any
 
 from specchat.hub.disk_space import format_bytes
-from specchat.hub.machine import Device
+from specchat.hub.local_models import cached_folder
+from specchat.hub.machine import Bandwidth, Device
 from specchat.hub.memory_plan import GIB, QUANTIZED_FORMATS
 from specchat.hub.recommend import READING_TOKENS_PER_SECOND, ModelPair, format_gib
+from specchat.paths import hub_repo_folder
 from specchat.plugins.own_plugins import install_line
 from specchat.profile import Limits, Models
+from specchat.profile.keys import AUTO
 from specchat.profile.validation import key_info
 
-
-def describe_device(device: Device) -> str:
-    return f"{device.name}: {device.free_bytes / GIB:.1f} of {device.total_bytes / GIB:.1f} GiB free"
+USUAL_BYTES_PER_SECOND = 100e6 / 8  # of a download: 100 Mbit/s
 
 
-def describe_pair(pair: ModelPair) -> str:
-    """Two lines: what it is and what is downloaded; memory and speed. Then one for each warning."""
-    return "\n".join(_lines(pair))
+def describe_device(device: Device, bandwidth: Bandwidth | None = None) -> str:
+    """Its memory, and what the speeds of its pairs are estimated from."""
+    free = f"{device.name}: {device.free_bytes / GIB:.1f} of {device.total_bytes / GIB:.1f} GiB free"
+    return f"{free}; speeds are estimated from {bandwidth}" if bandwidth else free
 
 
-def _lines(pair: ModelPair) -> Iterator[str]:
+def describe_pair(pair: ModelPair) -> Iterator[str]:
+    """Two lines: what it is and what is downloaded; memory, speed and drafter. Then one for each warning."""
+    yield f"{pair.entry.id}: {_describe_download(pair)}, licence {pair.entry.licence}"
     language = f" trained on {pair.drafter.language}" * bool(pair.drafter.language)
-    download = f"about {format_bytes(pair.download_bytes)} to download, licence {pair.entry.licence}"
-    yield f"{pair.entry.id} ({pair.quant_format}) with {pair.drafter_name}{language}; {download}"
+    drafter = f"; with {pair.drafter_name}{language}" if pair.drafter.kind and not pair.lacks_plugin else ""
     tight = " (tight)" * pair.is_memory_tight
     memory = f"{format_gib(pair.memory_plan.total_bytes)} of {format_gib(pair.memory_budget)}{tight}"
-    yield f"    {memory} with {pair.context_tokens} tokens of context; {describe_speed(pair)}"
-    yield from (f"    {line}" for line in _warnings(pair))
+    context = f"in {pair.quant_format} with {pair.context_tokens} tokens"
+    yield f"{memory} {context}; {describe_speed(pair)}{drafter}"
+    yield from _warnings(pair)
+
+
+def downloaded_part(pair: ModelPair) -> int:
+    """The bytes of a download that was begun and is not complete; 0 for none."""
+    folders = [hub_repo_folder(name) for name in pair.names if not cached_folder(name)]
+    return sum(path.stat().st_size for folder in folders for path in folder.glob("blobs/*"))
+
+
+def _describe_download(pair: ModelPair) -> str:
+    if all(map(cached_folder, pair.names)):
+        return "on this disk"
+    size, part = format_bytes(pair.download_bytes), downloaded_part(pair)
+    if part:
+        return f"{format_bytes(part)} of about {size} are here"
+    seconds = pair.download_bytes / USUAL_BYTES_PER_SECOND
+    time = f"{seconds / 60:.0f} min" if seconds > 90 else f"{seconds:.0f} s"
+    return f"{size} to download ({time} at 100 Mbit/s)"
 
 
 def pull_command(pair: ModelPair) -> str:
@@ -44,10 +65,10 @@ def describe_speed(pair: ModelPair) -> str:
     """Tokens per second without and with the drafter, as estimates."""
     if (seconds := pair.plain_seconds) is None:
         return f"speed: nothing is known of {pair.device.name}; 'specchat bench drafters' measures it"
-    slow = ", slower than reading speed" * (1 / seconds < READING_TOKENS_PER_SECOND)
-    plain = f"about {_rounded(1 / seconds)} tokens/s (estimated from {pair.bandwidth}{slow})"
+    is_slow = 1 / seconds < READING_TOKENS_PER_SECOND
+    plain = f"about {_rounded(1 / seconds)} tokens/s{', slower than reading speed' * is_slow}"
     if not pair.drafter.kind:
-        return f"{plain}, more where text repeats"
+        return plain + ", more where text repeats" * (not is_slow)
     if pair.lacks_plugin:
         return plain
     if (drafted := pair.drafted_seconds) is None:
@@ -65,7 +86,7 @@ def _warnings(pair: ModelPair) -> Iterator[str]:
         free = format_gib(pair.device.free_bytes)
         yield f"warning: only {free} are free now; end other programs before it is loaded, or choose a smaller model"
     if pair.lacks_plugin:
-        yield f"decoded without drafts here; {install_line('hybrids')} brings them"
+        yield f"drafts need a plugin: {install_line('hybrids')}"
     if pair.entry.is_gated:
         yield f"gated: accept its licence ({pair.entry.licence}) on the hub first"
 
@@ -89,8 +110,8 @@ def profile_text(pair: ModelPair, name: str) -> str:
 
 def _models_table(pair: ModelPair) -> dict[str, Any]:
     drafter = pair.drafter
-    keys: dict[str, Any] = {"target": pair.entry.id, "draft": drafter.id if drafter.kind == "draft" else ""}
-    keys["heads"] = [drafter.id] if drafter.kind not in ("", "draft") else []
+    keys: dict[str, Any] = {"target": pair.entry.id, "draft": drafter.id if drafter.kind == "draft" else AUTO}
+    keys["heads"] = [drafter.id if drafter.kind not in ("", "draft") else AUTO]
     if pair.quant_format in QUANTIZED_FORMATS:
         keys["weights"] = pair.quant_format
     else:

@@ -32,10 +32,9 @@ from specchat.hub.memory_plan import (
 )
 from specchat.plugins.discovery import find_extensions
 
-PURPOSES = ("chat", "code", "edit")
 # The value of a parameter in this format: 14B in 4 bits is like 12B.
 FORMAT_QUALITY = {"bf16": 1.0, "float32": 1.0, "int8": 0.97, "nf4-double": 0.85}
-SECONDARY_PURPOSE_FACTOR = 0.6  # a model for another purpose is like one of 0.6 times its size
+CODE_ONLY_FACTOR = 0.6  # a model for code alone is like one of 0.6 times its size
 # A model of a year later is like one of so many times its size: in the Intelligence Index of Artificial Analysis of
 # March 2026, Qwen3.5-2B has 16 points and Qwen3-VL-8B, which is ten months older in its text part, 17.
 YEARLY_IMPROVEMENT = 4.0
@@ -59,12 +58,6 @@ TIGHT_MEMORY_SHARE = 0.94
 FITS, TIGHT, TOO_LARGE = "fits", "tight", "no"
 BASE_DATE = date(2025, 1, 1)
 DAYS_OF_YEAR = 365.25
-
-
-@dataclass(frozen=True)
-class PairRequirements:
-    purpose: str = "chat"
-    context_tokens: int = DEFAULT_CONTEXT_TOKENS
 
 
 @dataclass(frozen=True)
@@ -102,6 +95,11 @@ class ModelPair:
         if self.drafter.id == self.entry.id:
             return f"its own {self.drafter.kind} head"
         return self.drafter.id or "prompt lookup"
+
+    @property
+    def names(self) -> list[str]:
+        """What is downloaded."""
+        return [name for name in (self.entry.id, self.separate_drafter_id) if name]
 
     @property
     def separate_drafter_id(self) -> str:
@@ -162,17 +160,17 @@ class ModelPair:
 
 
 def recommend(
-    device: Device, requirements: PairRequirements | None = None, machine: Machine | None = None
+    device: Device, machine: Machine | None = None, context_tokens: int = DEFAULT_CONTEXT_TOKENS
 ) -> list[ModelPair]:
     """The best pair of every model that fits, best first; empty when only the embedded models fit.
 
     The machine of the device tells the features and the bandwidth of a CPU; one of unknown bandwidth is slow.
     """
-    requirements, features = requirements or PairRequirements(), machine.cpu_features if machine else ()
+    features = machine.cpu_features if machine else ()
     main_memory = (machine and machine.bytes_per_second) or DEFAULT_BYTES_PER_SECOND
     bandwidth = gpu_bandwidth(device) if device.is_gpu else Bandwidth(main_memory)
     recommended = [entry for entry in catalog().values() if not entry.not_recommended]
-    by_entry = (list(_fitting_pairs(entry, device, requirements, features, bandwidth)) for entry in recommended)
+    by_entry = (list(_fitting_pairs(entry, device, context_tokens, features, bandwidth)) for entry in recommended)
     return sorted((_best(pairs) for pairs in by_entry if pairs), key=lambda pair: -pair.score)
 
 
@@ -184,12 +182,10 @@ def _best(pairs: Sequence[ModelPair]) -> ModelPair:
     )
 
 
-def fitting_gpu_sizes(entry: CatalogEntry, purpose: str = "chat") -> tuple[int, ...]:
+def fitting_gpu_sizes(entry: CatalogEntry) -> tuple[int, ...]:
     """The sizes of GPUs, in GB, on which this model fits in some format."""
-    requirements = PairRequirements(purpose)
-    return tuple(
-        size for size in GPU_SIZES_GB if any(_fitting_pairs(entry, simulated_gpu(size), requirements, (), None))
-    )
+    fits = lambda size: any(_fitting_pairs(entry, simulated_gpu(size), DEFAULT_CONTEXT_TOKENS, (), None))
+    return tuple(filter(fits, GPU_SIZES_GB))
 
 
 def drafter_quant_format(quant_format: str, *, kind: DeviceKind = CUDA) -> str:
@@ -221,7 +217,7 @@ def _memory_budget(device: Device) -> float:
 def _fitting_pairs(
     entry: CatalogEntry,
     device: Device,
-    requirements: PairRequirements,
+    context_tokens: int,
     cpu_features: Sequence[str],
     bandwidth: Bandwidth | None,
 ) -> Iterator[ModelPair]:
@@ -235,9 +231,9 @@ def _fitting_pairs(
             for drafter in _drafter_choices(entry, quant_format, kind=device.kind):
                 pair = ModelPair(entry, quant_format, drafter, context, device, bandwidth)
                 if pair.memory_plan.total_bytes <= _memory_budget(device):
-                    yield replace(pair, score=_quality(pair, requirements.purpose) * _pace(pair))
+                    yield replace(pair, score=_quality(pair) * _pace(pair))
 
-    contexts = [requirements.context_tokens]
+    contexts = [context_tokens]
     contexts += [SHORT_CONTEXT_TOKENS] if contexts == [DEFAULT_CONTEXT_TOKENS] else []
     fitting = list[ModelPair]()
     for context in contexts:
@@ -272,11 +268,11 @@ def _drafter_choices(entry: CatalogEntry, quant_format: str, *, kind: DeviceKind
     yield DrafterChoice()
 
 
-def _quality(pair: ModelPair, purpose: str) -> float:
+def _quality(pair: ModelPair) -> float:
     """What its answers are worth: billions of parameters, times factors. No model was compared with another here."""
-    entry, asked = pair.entry, "code" if purpose == "edit" else purpose
+    entry = pair.entry
     size = sqrt(entry.architecture.parameters * entry.active_parameters) / 1e9 * FORMAT_QUALITY[pair.quant_format]
-    fit = 1.0 if entry.purposes[0] == asked else SECONDARY_PURPOSE_FACTOR if asked in entry.purposes else 0.0
+    fit = 1.0 if entry.purposes[0] == "chat" else CODE_ONLY_FACTOR
     return size * fit * YEARLY_IMPROVEMENT ** ((entry.released - BASE_DATE).days / DAYS_OF_YEAR)
 
 

@@ -18,6 +18,8 @@ from specchat.paths import hub_repo_folder, is_hub_id
 from specchat.weights.gguf.gguf_preparation import find_prepared
 from specchat.weights.gguf.gguf_sources import local_gguf
 
+LISTED = "'specchat models list --here' shows what is on this disk"
+
 
 @dataclass(frozen=True)
 class Removal:
@@ -31,17 +33,17 @@ def plan_removal(source: str) -> Removal:
     if (entry := packaged_model(source)) is not None:
         folder = packaged_file(entry).parent
         if not folder.is_dir():
-            raise ModelError(f"{source}: not on this disk ({folder})")
+            raise ModelError(f"{source}: not on this disk ({folder}); {LISTED}")
         return _removal_of(folder, *filter(None, map(find_prepared, folder.glob("*.gguf"))))
     if gguf := local_gguf(source):
         if (prepared := find_prepared(gguf)) is None:
             raise ModelError(f"{source}: nothing was made from it, and specchat does not delete GGUF files")
         return _removal_of(prepared)
     if not is_hub_id(source):
-        raise ModelError(f"{source}: not a hub id like org/name; only models from the hub can be removed")
+        raise ModelError(f"{source}: not a hub id like org/name; {LISTED}")
     folder = hub_repo_folder(source)
     if not folder.is_dir() or folder.is_symlink():
-        raise ModelError(f"{source}: not in the cache ({folder.parent})")
+        raise ModelError(f"{source}: not in the cache ({folder.parent}); {LISTED}")
     cache_info = _scan_cached_model(source, folder.parent)
     hashes = [revision.commit_hash for repository in cache_info.repos for revision in repository.revisions]
     if not hashes:

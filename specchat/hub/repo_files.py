@@ -147,7 +147,7 @@ def hub_errors_as_model_errors(source: str) -> Generator[None]:
     except (HTTPError, LocalEntryNotFoundError) as error:
         message = f"the hub ({hub}) cannot be reached or closed the connection ({first_line(error)})"
         has_part = any(hub_repo_folder(source).glob("blobs/*.incomplete"))
-        raise ModelError(f"{source}: {message}{'; the downloaded part is kept' * has_part}") from error
+        raise ModelError(f"{source}: {message}{'; the downloaded part is kept' * has_part}; try again later") from error
     except (FileMetadataError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         message = f"the server at {hub} is not a hub; does this network have a login page?"
         raise ModelError(f"{source}: {message}") from error

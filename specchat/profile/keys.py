@@ -175,7 +175,7 @@ class Sampling:
 
     temperature: float = key(
         0.0,
-        "0 is greedy: always the most likely token; 0.7 gives varied text, above 1 the text becomes random. At most 5.",
+        "How varied the text is: 0 is greedy, always the most likely token; above 1 it becomes random. At most 5.",
         minimum=0, maximum=MAX_TEMPERATURE,
     )  # fmt: skip
     top_k: int = key(0, "Keep this many of the most likely tokens; 0 keeps all.", minimum=0, maximum=MAX_TOKENS)

@@ -198,7 +198,7 @@ def test_a_chat_without_a_terminal_and_without_input_is_one_line(monkeypatch, ar
 
 @pytest.mark.parametrize("given", [["-r", "zzzz"], ["chat", "-r", "zzzz", "--plain"]], ids=str)
 def test_an_unknown_conversation_is_one_line_before_anything_is_drawn_or_started(monkeypatch, given):
-    assert command(monkeypatch, *given, stdin=b"").err == "specchat: no conversations yet\n"
+    assert command(monkeypatch, *given, stdin=b"").err == "specchat: no conversations yet; 'specchat' begins one\n"
     command(monkeypatch, "chat", stdin=b"hello\n")
     monkeypatch.setattr("specchat.cli.chat.open_host_conversation", None)
     monkeypatch.setattr("specchat.cli.chat.can_show_screen", None)
@@ -220,6 +220,10 @@ def test_the_host_can_be_looked_at_and_ended(monkeypatch):
     command(monkeypatch, "chat", stdin=b"hello\n")
     assert b"  hello\n" in sessions().out
     assert b"(you said 'hello'" in sessions("said").out
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = sessions(on_terminal=True).out.decode().splitlines()
+    assert len(lines) > 1 and all(len(line) <= 60 or len(line.split()) == 1 for line in lines)
+    assert "none is found; 'specchat sessions list' shows all that are not deleted\n" == sessions("zebra").err
     assert b"stopped (process" in host("stop").out
     assert b"no engine process" in host("stop").out
     assert b"  hello\n" in sessions().out

@@ -197,6 +197,7 @@ def test_an_answer_ends_at_the_same_token_with_every_drafter(engine, variant):
         assert REPETITION == finished.finish_reason == other_finished.finish_reason
         assert 0 < finished.totals.repeated_tokens == other_finished.totals.repeated_tokens
         assert finished.repeated_characters == other_finished.repeated_characters
+        assert EXPLANATION.endswith("; ask for less at once, or find a larger model: 'specchat setup'")
         assert EXPLANATION == finished.explanation == other_finished.explanation
 
 

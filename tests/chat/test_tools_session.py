@@ -168,7 +168,18 @@ def test_a_model_without_a_template_for_tools_says_so_once_and_reads_them_in_its
     )
     assert notices[1] == []
     assert '{"name": "weather", "description": "Tells it.", "parameters": {' in asked.turns[-1].rendered_prompt
-    assert not [event for event in events_of(session("hermes"), written("hello")) if isinstance(event, Notice)]
+
+
+def test_a_small_model_that_gets_tools_says_once_that_it_is_too_small_and_what_to_do():
+    asked = session("hermes")
+
+    notices = [
+        [event.text for event in events_of(asked, each) if isinstance(event, Notice)]
+        for each in (Request("hello"), written("hello"), written("again"))
+    ]
+
+    sentence = "a model of this size is too small to work with tools; check what it calls, or find a larger model: "
+    assert [[], [f"{sentence}'specchat setup'"], []] == notices
 
 
 def test_a_call_that_the_limit_cuts_keeps_what_was_written():

@@ -6,11 +6,13 @@ import json
 import shutil
 import sys
 from datetime import date
+from threading import Event
 
 import pytest
 
 from specchat.checks import health_checks
 from specchat.checks.health_checks import FAIL, OK, WARN, catalog_age
+from specchat.cli import doctor
 from specchat.cli.doctor import BROKEN_EXIT_CODE
 from specchat.forward.native.native_build import COMPILERS
 from specchat.host.client import Conversation, HostConnection
@@ -227,6 +229,36 @@ def test_a_broken_torch_is_a_fault_and_what_can_be_done_without_is_not(monkeypat
     without = "not used: torch computes, small models are slower on the CPU"
     assert [(WARN, f"{without}: no C++ compiler; install one")] == found["native ops"]
     assert WARN == found["bandwidth"][0][0]
+
+
+def test_while_it_waits_it_says_for_what(monkeypatch):
+    others_are_done = Event()
+
+    def answer(package: str) -> dict[str, str]:
+        if package == "bitsandbytes":
+            assert others_are_done.wait(60)
+        return {"error": "not today"}
+
+    def note(line: str) -> None:
+        notes.append(line)
+        if line == "waiting for bitsandbytes":
+            others_are_done.set()
+
+    notes = list[str]()
+    monkeypatch.setattr(health_checks, "probe", answer)
+    monkeypatch.setattr(health_checks, "memory_bandwidth", lambda: 10e9)
+    monkeypatch.setattr(doctor, "print_note", note)
+
+    assert BROKEN_EXIT_CODE == command(monkeypatch, "doctor").code
+    assert "waiting for bitsandbytes" == notes[-1]
+    assert "torch, bitsandbytes and native ops" in notes[0]
+
+
+@pytest.mark.full
+def test_bitsandbytes_is_tried_without_the_compiler_of_torch():
+    code = "from specchat.hub.package_probes import PROBES; print(PROBES['bitsandbytes']())"
+
+    assert "torch._inductor" not in modules_after(code)
 
 
 def test_a_probe_that_dies_says_its_last_line(monkeypatch, tmp_path):

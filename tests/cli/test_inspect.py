@@ -71,7 +71,10 @@ def inspect(monkeypatch, *arguments: str, on_terminal: bool = False) -> Ran:
 
 
 def test_without_a_history_there_is_nothing_to_look_into(monkeypatch):
-    assert (inspect(monkeypatch).code, inspect(monkeypatch).err) == (2, "specchat: no conversations yet\n")
+    assert (inspect(monkeypatch).code, inspect(monkeypatch).err) == (
+        2,
+        "specchat: no conversations yet; 'specchat' begins one\n",
+    )
 
 
 @pytest.mark.usefixtures("kept")

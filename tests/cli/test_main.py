@@ -445,6 +445,27 @@ def test_a_command_explains_its_own_options_and_names_where_the_others_are(capsy
     assert all(option in shown for option in ("--target", "--top-k", "--exact", "--dry-run"))
 
 
+def test_the_options_of_all_commands_are_two_screens_and_one_of_them_is_explained_whole(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(["help", "engine"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert len(shown) <= 2 * 24
+    assert not [word for word in ("eagle3", "mtp", "lookup") if word in " ".join(shown)]
+    assert [line for line in shown if line.startswith("--weights")]
+
+    assert run(["help", "engine", "weights"]) == 0
+    assert "docs/quantization.md has their costs" in " ".join(capsys.readouterr().out.split())
+    assert run(["help", "engine", "wieghts"]) == 2
+    assert "'wieghts' is none of these options; 'specchat help engine' lists them" in capsys.readouterr().err
+
+
+def test_the_help_says_what_a_drafter_is_before_it_names_one(capsys):
+    assert run(["help", "drafters"]) == 0
+    shown = capsys.readouterr().out
+    assert -1 < shown.index("proposes the next") < shown.index("eagle3")
+    assert "--variant NAME" in shown
+
+
 def test_help_takes_the_names_of_commands(capsys):
     assert run(["help", "models", "pull"]) == 0
     assert "Usage: specchat models pull" in capsys.readouterr().out

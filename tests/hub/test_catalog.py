@@ -25,13 +25,11 @@ from specchat.hub.memory_plan import (
     usable_gpu_bytes,
     weight_bytes,
 )
-from specchat.hub.pair_text import describe_pair, describe_speed, profile_text
+from specchat.hub.pair_text import describe_device, describe_pair, describe_speed, profile_text
 from specchat.hub.recommend import (
     FORMAT_QUALITY,
-    PURPOSES,
     DrafterChoice,
     ModelPair,
-    PairRequirements,
     drafter_quant_format,
     fitting_gpu_sizes,
     recommend,
@@ -145,10 +143,9 @@ def test_models_are_found_by_id_by_name_and_by_same_shape():
 
 @pytest.mark.full
 @each_row("gpu", GPU_SIZES_GB)
-@each_row("purpose", PURPOSES)
-def test_a_recommended_pair_fits_and_its_profile_names_it(tmp_path, gpu, purpose):
+def test_a_recommended_pair_fits_and_its_profile_names_it(tmp_path, gpu):
     device = simulated_gpu(gpu)
-    pairs = recommend(device, PairRequirements(purpose))
+    pairs = recommend(device)
     path = tmp_path / "it.toml"
 
     assert len(pairs) >= 3
@@ -159,29 +156,29 @@ def test_a_recommended_pair_fits_and_its_profile_names_it(tmp_path, gpu, purpose
         assert pair.memory_plan.total_bytes <= device.free_bytes
         assert slot_rows(profile.limits.context + SCRATCH_ROWS) == profile.limits.context + SCRATCH_ROWS
         assert pair.entry.id == profile.models.target
-        assert [pair.drafter.id] == [*profile.models.heads, profile.models.draft or ""][:1]
+        named = [each for each in (*profile.models.heads, profile.models.draft) if each != "auto"]
+        assert named == [pair.drafter.id] * bool(pair.drafter.kind)
         assert pair.quant_format in (profile.models.weights, {"bfloat16": "bf16"}.get(profile.models.dtype))
 
 
-@each_row("gpu, purpose, target, quant_format, drafter", [
-    (8, "chat", "MiniCPM5-2B", "nf4-double", ""),
-    (12, "chat", "granite-4.1-8b", "nf4-double", ""),
-    (16, "edit", "gemma-4-12B-it", "nf4-double", ""),
-    (24, "code", "Qwen3.8-27B", "nf4-double", "mtp"),
-    (48, "chat", "Qwen3.8-27B", "nf4-double", "mtp"),
-    (96, "chat", "granite-4.1-30b", "nf4-double", "draft"),
+@each_row("gpu, target, quant_format, drafter", [
+    (8, "MiniCPM5-2B", "nf4-double", ""),
+    (12, "granite-4.1-8b", "nf4-double", ""),
+    (16, "gemma-4-12B-it", "nf4-double", ""),
+    (24, "Qwen3.8-27B", "nf4-double", "mtp"),
+    (48, "Qwen3.8-27B", "nf4-double", "mtp"),
+    (96, "granite-4.1-30b", "nf4-double", "draft"),
 ])  # fmt: skip
-def test_gpus_get_the_pairs_of_this_year(gpu, purpose, target, quant_format, drafter):
-    best = recommend(simulated_gpu(gpu), PairRequirements(purpose))[0]
+def test_gpus_get_the_pairs_of_this_year(gpu, target, quant_format, drafter):
+    best = recommend(simulated_gpu(gpu))[0]
 
     assert (target, quant_format, drafter) == (best.entry.name, best.quant_format, best.drafter.kind)
 
 
-@each_row("purpose", PURPOSES)
-def test_a_larger_gpu_never_gets_the_same_model_slower(purpose):
+def test_a_larger_gpu_never_gets_the_same_model_slower():
     fastest = dict[str, float]()
     for size in GPU_SIZES_GB:
-        for pair in recommend(simulated_gpu(size), PairRequirements(purpose)):
+        for pair in recommend(simulated_gpu(size)):
             assert pair.token_seconds <= 1.05 * fastest.get(pair.entry.id, pair.token_seconds), (pair.entry.id, size)
             fastest[pair.entry.id] = pair.token_seconds
 
@@ -225,18 +222,18 @@ def test_what_is_free_at_the_moment_does_not_change_the_choice_and_too_little_is
     idle, used, full = (recommend(device)[0] for device in devices)
 
     assert idle.entry is used.entry is full.entry
-    assert "warning: only 20.0 GiB are free now" in describe_pair(full)
-    assert "free now" not in describe_pair(idle)
+    assert "warning: only 20.0 GiB are free now" in told(full)
+    assert "free now" not in told(idle)
     for free in (1, 7):
         device = Device(CPU, "some CPU", free * GIB, 8 * GIB)
-        pair = recommend(device, PairRequirements(), Machine((), CPU_SKILLS, 20e9))[0]
-        assert pair.entry is recommend(main_memory(8), PairRequirements(), Machine((), CPU_SKILLS, 20e9))[0].entry
-        assert ("free now" in describe_pair(pair)) == (pair.memory_plan.total_bytes > free * GIB)
+        pair = recommend(device, Machine((), CPU_SKILLS, 20e9))[0]
+        assert pair.entry is recommend(main_memory(8), Machine((), CPU_SKILLS, 20e9))[0].entry
+        assert ("free now" in told(pair)) == (pair.memory_plan.total_bytes > free * GIB)
 
 
 def test_a_long_context_leaves_memory_for_a_smaller_model_only():
     short, long = (
-        max(pair.entry.architecture.parameters for pair in recommend(simulated_gpu(24), PairRequirements("chat", each)))
+        max(pair.entry.architecture.parameters for pair in recommend(simulated_gpu(24), context_tokens=each))
         for each in (8192 - 256, 131072 - 256)
     )
 
@@ -244,14 +241,15 @@ def test_a_long_context_leaves_memory_for_a_smaller_model_only():
 
 
 def test_without_a_gpu_the_memory_bandwidth_decides():
-    slow, quick = (
-        recommend(main_memory(128), PairRequirements(), Machine((), CPU_SKILLS, bandwidth))[0]
-        for bandwidth in (12e9, 400e9)
-    )
+    slow, quick = (recommend(main_memory(128), Machine((), CPU_SKILLS, bandwidth))[0] for bandwidth in (12e9, 400e9))
 
     assert slow.entry.active_parameters < 4e9 < 20e9 < quick.entry.active_parameters
     assert all(pair.memory_plan.total_bytes <= 0.75 * 128 * GIB for pair in (slow, quick))
-    assert "tokens/s (estimated from 12 GB/s" in describe_pair(slow)
+    assert describe_device(slow.device, slow.bandwidth).endswith("; speeds are estimated from 12 GB/s")
+
+
+def told(pair: ModelPair) -> str:
+    return "\n".join(describe_pair(pair))
 
 
 def pair_with_mtp() -> ModelPair:
@@ -268,7 +266,8 @@ def test_without_the_plugin_a_hybrid_on_a_gpu_promises_no_drafts():
 
     assert pair.token_seconds == pair.plain_seconds
     assert "draft" not in describe_speed(pair)
-    assert "'pip install ./plugins/specchat-hybrids'" in describe_pair(pair).splitlines()[2]
+    assert "'pip install ./plugins/specchat-hybrids'" in list(describe_pair(pair))[2]
+    assert "head" not in told(pair)
     assert not any(each.lacks_plugin for each in recommend(main_memory(64), machine=Machine((), CPU_SKILLS)))
 
 
@@ -280,8 +279,11 @@ def test_every_speed_says_what_it_follows_from():
         for name in ("NVIDIA Unknown 1", "NVIDIA GeForce RTX 4090")
     )
 
-    assert "about 39 tokens/s (estimated from 936 GB/s (RTX 3090)), about 56 with drafts" == describe_speed(gpu)
-    assert "(estimated from 1008 GB/s (RTX 4090))" in describe_speed(named)
+    assert "about 39 tokens/s, about 56 with drafts" == describe_speed(gpu)
+    assert [True, True] == [
+        describe_device(pair.device, pair.bandwidth).endswith(f"estimated from {text}")
+        for pair, text in ((gpu, "936 GB/s (RTX 3090)"), (named, "1008 GB/s (RTX 4090)"))
+    ]
     nothing = "speed: nothing is known of NVIDIA Unknown 1"
     assert f"{nothing}; 'specchat bench drafters' measures it" == describe_speed(unknown)
     assert "more where text repeats" in describe_speed(cpu)
@@ -295,20 +297,16 @@ def test_without_a_published_acceptance_the_speed_up_is_unknown():
 
 @pytest.mark.usefixtures("with_drafts_of_hybrids")
 def test_a_suggestion_has_two_lines_with_the_download_and_the_licence():
-    first, second = describe_pair(pair_with_mtp()).splitlines()
+    first, second = describe_pair(pair_with_mtp())
 
-    assert first.startswith("Qwen/Qwen3.5-9B (bf16) with its own mtp head; about 18.4 GB to download, licence ")
-    assert "GiB of 22.1 GiB with 8192 tokens of context; about" in second
+    assert "Qwen/Qwen3.5-9B: 18.4 GB to download (25 min at 100 Mbit/s), licence Apache-2.0" == first
+    assert "GiB of 22.1 GiB in bf16 with 8192 tokens; about" in second
+    assert second.endswith("; with its own mtp head")
 
 
 def test_a_cpu_without_bf16_gets_float32_and_one_without_vnni_no_int8():
-    assert {"float32"} == {
-        pair.quant_format for pair in recommend(main_memory(64), PairRequirements(), Machine((), ("AVX2",), 30e9))
-    }
-    assert {"int8"} == {
-        pair.quant_format
-        for pair in recommend(main_memory(64), PairRequirements(), Machine((), ("AVX2", "VNNI"), 30e9))
-    }
+    assert {"float32"} == {pair.quant_format for pair in recommend(main_memory(64), Machine((), ("AVX2",), 30e9))}
+    assert {"int8"} == {pair.quant_format for pair in recommend(main_memory(64), Machine((), ("AVX2", "VNNI"), 30e9))}
 
 
 @each_row("device, quant_format", [(main_memory(64), "int8"), (simulated_gpu(48), "bf16")])
@@ -329,7 +327,7 @@ def test_where_nothing_fits_nothing_is_recommended():
 
 def test_a_larger_gpu_never_fits_fewer_models():
     for entry in catalog().values():
-        sizes = fitting_gpu_sizes(entry, entry.purposes[0])
+        sizes = fitting_gpu_sizes(entry)
 
         assert sizes == GPU_SIZES_GB[len(GPU_SIZES_GB) - len(sizes) :]
 

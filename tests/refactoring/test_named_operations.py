@@ -219,7 +219,8 @@ def test_a_small_model_is_not_asked_and_told_of_before_a_long_text_is_rewritten(
         for lines in ([], ["-l", "1-3"])
     ]
 
-    warning = "a.py: a model of this size is too small to rewrite 15 lines; give at most 12 (-l FIRST-LAST)"
+    warning = "a.py: a model of this size is too small to rewrite 15 lines; give at most 12 (-l FIRST-LAST), or "
+    warning += "find a larger model: 'specchat setup'\n"
     assert [1, 0] == [each.ran.err.count(warning) for each in said]
     assert [b"", b""] == [each.ran.out for each in said]
     assert "edit" == said[0].session.requests[0].task

@@ -1,6 +1,5 @@
 """Collects the events of one answer: its text, its tool calls, its end and its numbers. Knows no API."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -11,6 +10,7 @@ from specchat.chat.events import (
     Failed,
     Finished,
     LoadingProgress,
+    Notice,
     PrefillProgress,
     Routed,
     StepDone,
@@ -35,7 +35,7 @@ class Answer:
     stop: tuple[str, ...] = ()
     is_parallel: bool = True  # False: only the first tool call is sent
     keeps_tokens: bool = False  # with their probabilities
-    notices: Sequence[str] = ()  # what was left out of the request
+    notices: list[str] = field(default_factory=list[str])  # for the user, what was left out of the request among them
     text_parts: list[str] = field(default_factory=list[str])
     thinking_parts: list[str] = field(default_factory=list[str])
     tool_calls: StreamedCalls = field(default_factory=StreamedCalls)
@@ -52,6 +52,7 @@ class Answer:
     def on_event(self, event: Event) -> Delta | None:
         """Process an event; returns what is to be sent of it. A Failed event raises its error."""
         self._note_loading(event)
+        self._keep_notice(event)
         match event:
             case TextDelta(text=text):
                 count = min(len(self.unsent_prefix), len(text))
@@ -148,6 +149,10 @@ class Answer:
             "explanation": self.finished.explanation if self.finished else "",
             "notices": list(self.notices),
         }
+
+    def _keep_notice(self, event: Event) -> None:
+        if isinstance(event, Notice):
+            self.notices.append(event.text)
 
     def _note_loading(self, event: Event) -> None:
         """Keep the stage, and add the time until the event that follows those of loading."""

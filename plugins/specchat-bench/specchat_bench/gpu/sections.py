@@ -12,7 +12,6 @@ import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -39,7 +38,7 @@ from specchat.errors import UsageError
 from specchat.hub.catalog import GPU_SIZES_GB, CatalogEntry, catalog
 from specchat.hub.config_architecture import ENCODER_KEY
 from specchat.hub.machine import simulated_gpu
-from specchat.hub.recommend import PURPOSES, PairRequirements, recommend
+from specchat.hub.recommend import recommend
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
 from specchat_bench.gpu.gpu_bench import GpuBench
@@ -145,11 +144,11 @@ def verify_lines(bench: GpuBench) -> Iterator[Line]:
 
 
 def catalog_lines(bench: GpuBench) -> Iterator[Line]:
-    """The first choices for all purposes and sizes of GPUs, then one model of each other recommended family."""
+    """The first choices for all sizes of GPUs, then one model of each other recommended family."""
     machines = [simulated_gpu(size) for size in (*GPU_SIZES_GB, 32)]
     paths = dict[tuple[str, str], tuple[CatalogEntry, bool]]()  # by family and format of `--weights`
-    for purpose, machine in product(PURPOSES, machines):
-        for pair in recommend(machine, PairRequirements(purpose))[:1]:
+    for machine in machines:
+        for pair in recommend(machine)[:1]:
             quant_format = FORMAT_NAMES.get(pair.quant_format, pair.quant_format)
             paths.setdefault((str(pair.entry.config["model_type"]), quant_format), (pair.entry, True))
     families = {family for family, _format in paths}

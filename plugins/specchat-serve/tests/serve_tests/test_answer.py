@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from specchat.chat.events import Finished, StepDone, Totals
+from specchat.chat.events import Finished, Notice, StepDone, Totals
 from specchat_serve.answer import Answer
 from specchat_serve.answer_counts import AnswerCounts
 from specchat_serve.api_errors import RequestError
@@ -22,6 +22,14 @@ def test_an_answer_that_repeated_itself_has_no_repeats_and_a_reason_that_program
         answer.on_event(event)
 
     assert (answer.text, answer.finish_reason) == (TEXT, "stop")  # more tokens would not help it
+
+
+def test_a_program_gets_the_lines_that_a_person_sees():
+    answer = Answer()
+    for event in (Notice("too small"), Finished("stop", Totals(), "and why")):
+        answer.on_event(event)
+
+    assert (["too small"], "and why") == tuple(map(answer.speculation_stats().get, ("notices", "explanation")))
 
 
 def test_a_program_has_to_ask_for_that():
