@@ -178,6 +178,8 @@ class RunningAnswer:
         generation = self._drafted.generation
         total = len(generation.tokens)
         self.account.on_prompt(total, cached)
+        if cached < total - 1:
+            yield PrefillProgress(cached, total, cached)  # the first chunk takes its time, too
         for processed in generation.prefill():
             yield PrefillProgress(processed + 1, total, cached)
             if self.cancelled.is_set():

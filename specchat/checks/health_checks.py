@@ -10,13 +10,13 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from specchat import __version__
@@ -74,8 +74,15 @@ class CheckContext:
         from specchat.hub.package_probes import PROBES
 
         names = [name for name in PROBES if name != TRITON_KERNELS or may_have_gpu()]
-        with ThreadPoolExecutor(len(names)) as pool:
-            return dict(zip(names, pool.map(probe, names), strict=True))
+        found = dict[str, dict[str, Any]]()
+        probe_one = lambda name: found.update({name: probe(name)})
+        # Daemons, because Ctrl-C would wait for the threads of a pool.
+        threads = [Thread(target=probe_one, args=(name,), daemon=True) for name in names]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return found
 
     @cached_property
     def profile(self) -> Profile:

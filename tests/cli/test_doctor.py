@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from _thread import interrupt_main
 from datetime import date
+from threading import Event as Flag
 
 import pytest
 
 from specchat.checks import health_checks
-from specchat.checks.health_checks import FAIL, OK, WARN, catalog_age
+from specchat.checks.health_checks import FAIL, OK, WARN, CheckContext, catalog_age
 from specchat.cli.doctor import BROKEN_EXIT_CODE
 from specchat.forward.native.native_build import COMPILERS
 from specchat.host.client import Conversation, HostConnection
@@ -227,6 +229,23 @@ def test_a_broken_torch_is_a_fault_and_what_can_be_done_without_is_not(monkeypat
     without = "not used: torch computes, small models are slower on the CPU"
     assert [(WARN, f"{without}: no C++ compiler; install one")] == found["native ops"]
     assert WARN == found["bandwidth"][0][0]
+
+
+def test_an_interrupted_doctor_waits_for_no_probe(monkeypatch):
+    may_end, ended = Flag(), list[str]()
+
+    def probe(name: str) -> dict[str, str]:
+        interrupt_main()
+        may_end.wait(20)
+        ended.append(name)
+        return {}
+
+    monkeypatch.setattr(health_checks, "probe", probe)
+    with pytest.raises(KeyboardInterrupt):
+        assert CheckContext().package_probes
+
+    assert not ended
+    may_end.set()
 
 
 def test_a_probe_that_dies_says_its_last_line(monkeypatch, tmp_path):
