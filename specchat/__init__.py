@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         ThinkingDelta,
         ToolCallDelta,
         Totals,
+        Waiting,
     )
     from specchat.chat.request import Attachment, Request
     from specchat.chat.session import Session
@@ -46,7 +47,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Attachment", "CommittedToken", "Event", "Failed", "Finished", "LoadingProgress", "Notice", "PrefillProgress",
     "Request", "Routed", "SpecchatError", "StepDone", "TextDelta", "ThinkingDelta", "Tool", "ToolCall",
-    "ToolCallDelta", "ToolResult", "Totals", "__version__", "answer", "open_session",
+    "ToolCallDelta", "ToolResult", "Totals", "Waiting", "__version__", "answer", "open_session",
 ]  # fmt: skip
 _MODULES = {  # others: chat.events
     "Attachment": "chat.request", "Request": "chat.request", "SpecchatError": "errors",

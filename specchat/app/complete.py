@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from threading import Event as Flag
 
-from specchat.chat.events import TRUNCATED_REASONS, Event, Failed, Finished, LoadingProgress
+from specchat.chat.events import TRUNCATED_REASONS, Event, Failed, Finished, LoadingProgress, Waiting
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import Request
 from specchat.errors import HostError, UsageError, error_with_exit_code
@@ -61,7 +61,7 @@ class Completer:
         """Ask for one token: an answer waits for the models, and says why they cannot be loaded."""
         for event in self._conversation.ask(GREETING, cancelled, ()):
             match event:
-                case LoadingProgress():
+                case LoadingProgress() | Waiting():
                     yield event
                 case Failed(message=message, exit_code=code):
                     raise error_with_exit_code(message, code)

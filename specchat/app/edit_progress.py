@@ -5,7 +5,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable
 
-from specchat.chat.events import LoadingProgress, Notice, PrefillProgress, Routed, TextDelta
+from specchat.chat.events import Notice, Routed, Stage, TextDelta
 
 LOOKAHEAD_LINES = 400  # a block that moved farther is not found
 MIN_DISTINCTIVE_CHARS = 3  # shorter lines (brackets, blank lines) occur everywhere
@@ -70,12 +70,10 @@ class ProgressLine:
 
     def on_event(self, event: object) -> None:
         match event:
-            case LoadingProgress(text=text) | Notice(text=text):
-                self._show(text)
+            case Stage() | Notice():
+                self._show(event.text)
             case Routed():  # another answer begins
                 self._alignment, self._started_at = RewriteAlignment(self._original), 0.0
-            case PrefillProgress(processed_tokens=done, prompt_tokens=total) if done < total:
-                self._show(f"prefill: {done} of {total} tokens…")
             case TextDelta(text=text):
                 self._started_at = self._started_at or time.monotonic()
                 self._alignment.feed(text)

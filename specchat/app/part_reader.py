@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from threading import Event as Flag
 
-from specchat.chat.events import Event, Failed, Finished, LoadingProgress, Notice, PrefillProgress, TextDelta
+from specchat.chat.events import Event, Failed, Finished, LoadingProgress, Notice, PrefillProgress, TextDelta, Waiting
 from specchat.chat.request import Attachment, Request
 from specchat.context.long_files import split_parts
 from specchat.context.retrieve import CHARACTERS_PER_TOKEN, ContextBudget, split_named_files
@@ -120,7 +120,7 @@ class _Reading:
                 case PrefillProgress(processed_tokens=done, prompt_tokens=tokens):
                     read = before + len(parts[index]) * done // max(tokens, 1)
                     yield LoadingProgress(self.file.name, read, total, label)
-                case LoadingProgress():
+                case LoadingProgress() | Waiting():
                     yield event
                 case TextDelta(text=text):
                     note.append(text)

@@ -1,8 +1,8 @@
 """The events of an answer: everything that passes between the engine and a front end.
 
 Events are plain values without torch, so they can be drawn, printed and sent through a socket. The events of a turn:
-`LoadingProgress* Notice* Routed PrefillProgress* (ThinkingDelta | TextDelta | ToolCallDelta | StepDone | Notice)*
-(Finished | Failed)`.
+`(Waiting | LoadingProgress)* Notice* Routed PrefillProgress* (ThinkingDelta | TextDelta | ToolCallDelta | StepDone
+| Notice)* (Finished | Failed)`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,38 @@ MAX_SHOWN_ERROR = 0.12  # relative; a speedup with a larger error is shown as a 
 MAX_KNOWN_ERROR = 0.6  # with a larger one, it is not shown
 
 
+class Stage:
+    """What the user waits for at the moment, in the words of every front end."""
+
+    @property
+    def stage(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def fraction(self) -> float:
+        """How much of it is done, from 0 to 1; 0 when it is unknown."""
+        return 0.0
+
+    @property
+    def text(self) -> str:
+        """For example "loading the target model…" or "converting model.gguf: 40 %…"."""
+        share = f": {int(100 * self.fraction)} %" if 0 < self.fraction < 1 else ""
+        return f"{self.stage}{share}…"
+
+
 @dataclass(frozen=True)
-class LoadingProgress:
+class Waiting(Stage):
+    """An answer waits for something else, such as "another answer"."""
+
+    reason: str
+
+    @property
+    def stage(self) -> str:
+        return f"waiting for {self.reason}"
+
+
+@dataclass(frozen=True)
+class LoadingProgress(Stage):
     """Progress of loading a model, in bytes or steps; `total` is 0 when it is unknown."""
 
     label: str
@@ -35,12 +65,12 @@ class LoadingProgress:
     preparation: str = ""  # what is done before it can be loaded, for example "converting model.gguf"
 
     @property
-    def text(self) -> str:
-        """What the user waits for: "loading the target model…" or "converting model.gguf: 40 %…"."""
-        if not self.preparation:
-            return f"loading the {self.label} model…"
-        share = f": {100 * self.done // self.total} %" if self.total else ""
-        return f"{self.preparation}{share}…"
+    def stage(self) -> str:
+        return self.preparation or f"loading the {self.label}{'' if ' ' in self.label else ' model'}"
+
+    @property
+    def fraction(self) -> float:
+        return self.done / self.total if self.total else 0.0
 
 
 @dataclass(frozen=True)
@@ -51,12 +81,21 @@ class Notice:
 
 
 @dataclass(frozen=True)
-class PrefillProgress:
+class PrefillProgress(Stage):
     """Progress of the prefill; `cached_tokens` of the prompt were in the KV cache."""
 
     processed_tokens: int
     prompt_tokens: int
     cached_tokens: int = 0
+
+    @property
+    def stage(self) -> str:
+        return f"reading {self.prompt_tokens - self.cached_tokens:,} tokens"
+
+    @property
+    def fraction(self) -> float:
+        unread = self.prompt_tokens - self.cached_tokens
+        return (self.processed_tokens - self.cached_tokens) / unread if unread else 1.0
 
 
 @dataclass(frozen=True)
@@ -358,6 +397,6 @@ class Failed:
 
 
 Event = (
-    LoadingProgress | Notice | PrefillProgress | Routed | TextDelta | ThinkingDelta | ToolCallDelta | StepDone
+    Waiting | LoadingProgress | Notice | PrefillProgress | Routed | TextDelta | ThinkingDelta | ToolCallDelta | StepDone
     | Finished | Failed
 )  # fmt: skip

@@ -180,6 +180,10 @@ class RunningAnswer:
         generation = self._drafted.generation
         total = len(generation.tokens)
         self.account.on_prompt(total, cached)
+        if cached < total - 1:
+            yield PrefillProgress(cached, total, cached)  # the first chunk takes its time, too
+            if self.cancelled.is_set():
+                return
         for processed in generation.prefill():
             yield PrefillProgress(processed + 1, total, cached)
             if self.cancelled.is_set():

@@ -10,13 +10,14 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from queue import Queue
+from threading import Thread
 from typing import Any
 
 from specchat import __version__
@@ -75,12 +76,14 @@ class CheckContext:
         from specchat.hub.package_probes import PROBES
 
         names = [name for name in PROBES if name != TRITON_KERNELS or may_have_gpu()]
-        with ThreadPoolExecutor(len(names)) as pool:
-            running = {name: pool.submit(probe, name) for name in names}
-            for _ in as_completed(running.values()):
-                if waiting := [name.replace("_", " ") for name, each in running.items() if not each.done()]:
-                    self.on_wait(f"waiting for {' and '.join(waiting)}")
-            return {name: each.result() for name, each in running.items()}
+        done = Queue[tuple[str, dict[str, Any]]]()
+        for name in names:  # daemons, because Ctrl-C would wait for the threads of a pool
+            Thread(target=lambda name=name: done.put((name, probe(name))), daemon=True).start()
+        found = dict([done.get()])
+        while waiting := [name.replace("_", " ") for name in names if name not in found]:
+            self.on_wait(f"waiting for {' and '.join(waiting)}")
+            found.update([done.get()])
+        return found
 
     @cached_property
     def profile(self) -> Profile:

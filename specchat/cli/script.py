@@ -27,7 +27,7 @@ from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted,
 from specchat.app.ask import Answered, Asked, AskEvent, ask
 from specchat.app.chat_state import ChatState
 from specchat.app.question import Question
-from specchat.chat.events import Event, Failed, Finished, Notice, TextDelta, ThinkingDelta, Totals
+from specchat.chat.events import Event, Failed, Finished, Notice, Stage, TextDelta, ThinkingDelta, Totals
 from specchat.chat.request import AnswerFormat
 from specchat.chat.turn_summary import speculation_to_json, timing_to_json
 from specchat.cli.ask import ENDED_EARLY_EXIT_CODE, STDIN, answer_once, check_utf8, read_stdin
@@ -218,7 +218,8 @@ def _event_line(event: Event) -> dict[str, Any]:
     """Text and thinking as updates of the Agent Client Protocol, every other event as our own type."""
     if isinstance(event, TextDelta | ThinkingDelta):
         return _update_line(updates.chunk(CHUNK_NAMES[type(event)], event.text))
-    return {"type": "event", "event": EVENT_METHODS[type(event)], **event_to_json(event)}
+    words = {"text": event.text} if isinstance(event, Stage) else {}
+    return {"type": "event", "event": EVENT_METHODS[type(event)], **event_to_json(event), **words}
 
 
 CHUNK_NAMES = {TextDelta: updates.ANSWER_CHUNK, ThinkingDelta: updates.THOUGHT_CHUNK}

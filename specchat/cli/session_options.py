@@ -14,6 +14,7 @@ from click.core import ParameterSource
 
 from specchat.app.tool_sources import SourceRequest, use_sources
 from specchat.cli.completion import complete_sessions
+from specchat.cli.notes import print_note
 from specchat.cli.options import (
     FLAG_BY_KEY,
     CommandFunction,
@@ -73,6 +74,8 @@ def resume_request(options: dict[str, Any]) -> SessionRequest:
     if (session_id or continues_last) and options.get("is_private"):
         raise UsageError("a stored conversation cannot be private; leave out --private, or start a new one")
     if not (session_id := session_id or (last_session_id() if continues_last else "")):
+        if continues_last:
+            print_note("no conversation of this folder yet; this is its first one")
         return new_request
     with closing(open_history()) as history:
         thread = find_thread(history, session_id)

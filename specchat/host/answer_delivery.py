@@ -133,7 +133,8 @@ class AnswerDelivery:
             live.steps.cut(event.totals.completion_tokens)
         if isinstance(event, Routed):
             live.session.last_routed = event
-        is_kept = not (isinstance(event, Failed) and _is_question_without_answer(live))
+        is_failed = isinstance(event, Failed) or (isinstance(event, Finished) and event.finish_reason == "cancelled")
+        is_kept = not (is_failed and _is_question_without_answer(live))
         if live.is_stored and is_kept:
             self._store_answer(live, turn_event)
         for notification in live.batcher.add(event, now):
@@ -206,5 +207,5 @@ def _send(live: LiveAnswer, turn_id: str, notification: RpcNotification) -> None
 
 def _is_question_without_answer(live: LiveAnswer) -> bool:
     """Whether a single question got nothing, as for a model that cannot be loaded: there is nothing to continue."""
-    is_single = live.session.thread.kind == ASK and len(live.session.turns.ids) == 1
-    return is_single and not live.is_completion and not live.partial_answer.text_parts
+    is_single, answer = live.session.thread.kind == ASK and len(live.session.turns.ids) == 1, live.partial_answer
+    return is_single and not live.is_completion and not (answer.text_parts or answer.thinking_parts)

@@ -10,7 +10,7 @@ from functools import partial
 from threading import Event as Flag
 from typing import TYPE_CHECKING, TypeGuard
 
-from specchat.chat.events import Event
+from specchat.chat.events import Event, LoadingProgress
 from specchat.errors import UsageError
 from specchat.history.history_reader import past_texts
 from specchat.host.engine_interface import Completer, Engine, EngineMemory
@@ -26,10 +26,14 @@ if TYPE_CHECKING:
     from specchat.loading.load_engine import Engine as LocalEngine
 
 
+LOADING = LoadingProgress("target", 0, 0)  # while what loads a model is imported, for seconds
+
+
 class EngineLoader:
     def load(self, profile: Profile, progress: Callable[[Event], None], cancelled: Flag) -> Engine:
         if profile.models.is_on_server:
             return _server_extension(profile.models.backend).call(profile, progress)
+        progress(LOADING)
         with permanent_objects():
             from specchat.loading.load_engine import load_engine
 

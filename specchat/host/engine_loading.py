@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from specchat.chat.events import Event, Failed, LoadingProgress
 from specchat.errors import SpecchatError, first_line
-from specchat.host.engine_loader import EngineLoader
+from specchat.host.engine_loader import LOADING, EngineLoader
 from specchat.host.loaded_engines import LoadedEngine, LoadedEngines, Room
 from specchat.profile import Profile
 
@@ -38,17 +38,6 @@ class ModelsState:
     reason: str = ""
 
 
-@dataclass(eq=False)
-class BusyStep:
-    """What the engine thread does at the moment, in words for the user, and since when."""
-
-    text: str = ""
-    since: float = 0.0
-
-    def begin(self, text: str) -> None:
-        self.text, self.since = text, time.monotonic()
-
-
 class ModelLoading:
     """`on_event` gets the progress of loading, and `on_failure` what cannot be loaded, and why."""
 
@@ -60,7 +49,8 @@ class ModelLoading:
         on_failure: Callable[[Profile, Failed], None],
     ) -> None:
         self.state = "unloaded"  # or "loading", "ready"
-        self.engines, self.busy, self.stop_requested = LoadedEngines(loader), BusyStep(), Flag()
+        self.engines, self.stop_requested = LoadedEngines(loader), Flag()
+        self._progress: LoadingProgress | None = None  # of what loads now
         self._changed, self._on_event, self._on_failure = changed, on_event, on_failure
         self._to_preload: dict[Hashable, Profile] = {}  # by key
         self._missing_room: dict[Hashable, str] = {}  # by key: why the last preload had to wait
@@ -70,6 +60,12 @@ class ModelLoading:
     def loading_seconds_since(self, moment: float) -> float:
         """For how long models loaded since then, their memory planned too, on the clock of `perf_counter`."""
         return sum(max(ended_at - max(started_at, moment), 0.0) for started_at, ended_at in self._loading_times)
+
+    @property
+    def progress(self) -> LoadingProgress | None:
+        """Of what loads now or next; None when nothing does. Thread-safe."""
+        is_coming = any(not self.is_loaded(each) for each in list(self._to_preload.values()))
+        return self._progress or (LOADING if is_coming else None)
 
     @property
     def has_work(self) -> bool:
@@ -144,9 +140,9 @@ class ModelLoading:
             log.info("unloading %s for %s", *map(self.engines.loader.describe, (each.profile, profile)))
             self.engines.close(each)
         self.state = "loading"
-        self.busy.begin("the engine process loads a model")
         with self._timed():
             loaded = self._attempt(profile, lambda: self.engines.load(profile, self._report, self.stop_requested))
+        self._progress = None
         self.state = "ready" if len(self.engines) else "unloaded"
         self.engines.refresh_memory(max_age_seconds=0.0)
         return loaded
@@ -197,6 +193,5 @@ class ModelLoading:
             self.load(profile, room.to_close)
 
     def _report(self, event: Event) -> None:
-        if isinstance(event, LoadingProgress):
-            self.busy.text = f"the engine process is {event.text.removesuffix('…')}"
+        self._progress = event if isinstance(event, LoadingProgress) else self._progress
         self._on_event(event)

@@ -242,9 +242,10 @@ def explain_routing(handler: RpcHandler, _client: ClientConnection, params: Json
 
 
 def stats(handler: RpcHandler, _client: ClientConnection, _params: JsonObject) -> JsonObject:
-    sessions = handler.sessions
+    sessions, progress = handler.sessions, handler.sessions.queue.models.progress
     return {
         "state": sessions.queue.models.state,
+        "loading": asdict(progress) if progress else None,
         "memory_bytes": sessions.queue.models.engines.memory_bytes,
         "sessions": len(sessions.by_id),
         "live_turns": sessions.delivery.turn_count,
@@ -254,9 +255,9 @@ def stats(handler: RpcHandler, _client: ClientConnection, _params: JsonObject) -
     }
 
 
-def waiting_reason(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
-    """Why no event of a turn comes at the moment, and for how many seconds."""
-    return asdict(handler.sessions.queue.waiting_reason(_required_text(params, "turn")))
+def step_seconds(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
+    """For how many seconds one step of a turn has been computed, which a client asks when no event comes."""
+    return {"seconds": handler.sessions.queue.step_seconds(_required_text(params, "turn"))}
 
 
 def models_state(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:
@@ -303,7 +304,7 @@ METHODS: dict[str, Callable[[RpcHandler, ClientConnection, JsonObject], JsonObje
     for method in (
         ask, complete, hello, open_session, session_info, set_settings, list_variants, cancel, rewind,
         select_version, store_session, fork, list_sessions, rename, delete, restore, recover_answer, explain_routing,
-        stats, waiting_reason, inspect, models_state, unload, shutdown,
+        stats, step_seconds, inspect, models_state, unload, shutdown,
     )
 }  # fmt: skip
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from threading import Event as Flag
 
-from specchat.chat.events import Event, Failed, Finished, LoadingProgress, Notice, Routed, Totals
+from specchat.chat.events import Event, Failed, Finished, Notice, Routed, Totals, Waiting
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import Request
 from specchat.errors import HostError
@@ -32,6 +32,7 @@ from specchat.host.protocol import (
 from specchat.host.wire_values import to_json
 
 SILENCE_SECONDS = 10.0
+STUCK_SECONDS = 60.0  # for one step, which a slow machine computes in less
 CANCEL_SECONDS = 3.0  # after a cancellation
 UNANSWERED_SECONDS = 5.0  # until the user is told
 GIVE_UP_SECONDS = 15.0
@@ -39,44 +40,42 @@ GIVE_UP_SECONDS = 15.0
 
 @dataclass
 class SilenceWatch:
-    """While no event comes: asks the host for the reason, and says it.
+    """While no event comes: asks the host how long it has computed one step, and warns of one that may never end.
 
     A host that computes answers such a question at once. One that does not answer is suspended or broken, and the
-    answer fails with a line that says how to end it, so that no front end waits forever.
+    answer fails with a line that says how to end it, so that no front end waits forever. What takes long and ends, such
+    as compiling or another answer, has events (`Stage`), and no advice to end it.
     """
 
     quiet_since: float = field(default_factory=time.monotonic)
     question_id: int | None = None  # of the question that the host has not answered yet
     asked_at: float = 0.0
-    shown_reason: str = ""
+    is_shown: bool = False  # the warning
 
-    def on_event(self, event: Event) -> None:
-        self.quiet_since = time.monotonic()
-        if not isinstance(event, LoadingProgress):
-            self.shown_reason = ""
+    def on_event(self) -> None:
+        self.quiet_since, self.is_shown = time.monotonic(), False
 
     def on_silence(self, connection: HostConnection, turn_id: str, *, is_cancelled: bool) -> Iterator[Event]:
         """Ask the host after a while; a Notice when it does not answer, and Failed when it still does not."""
         now = time.monotonic()
         if self.question_id is None:
             if now - self.quiet_since >= (CANCEL_SECONDS if is_cancelled else SILENCE_SECONDS):
-                self.question_id, self.asked_at = connection.send("waiting_reason", {"turn": turn_id}), now
+                self.question_id, self.asked_at = connection.send("step_seconds", {"turn": turn_id}), now
         elif now - self.asked_at >= (CANCEL_SECONDS if is_cancelled else GIVE_UP_SECONDS):
             yield Failed.from_error(no_answer_error(now - self.quiet_since))
         elif now - self.asked_at >= UNANSWERED_SECONDS:
-            yield from self._show(f"{describe_host()} does not answer")
+            yield from self._warn(f"{describe_host()} does not answer")
 
-    def on_reason(self, result: JsonObject) -> Iterator[Event]:
-        """Say why nothing comes, once for each reason."""
-        seconds, reason = time.monotonic() - self.quiet_since, str(result.get("reason", ""))
+    def on_response(self, result: JsonObject) -> Iterator[Event]:
+        seconds = float(result.get("seconds", 0.0))
         self.question_id, self.quiet_since = None, time.monotonic()
-        if reason:
-            yield from self._show(reason, f", for {max(seconds, float(result.get('seconds', 0.0))):.0f} s so far")
+        if seconds >= STUCK_SECONDS:
+            yield from self._warn(f"the engine process computes one step of an answer, for {seconds:.0f} s so far")
 
-    def _show(self, reason: str, duration: str = "") -> Iterator[Event]:
-        if reason != self.shown_reason:
-            self.shown_reason = reason
-            yield Notice(f"{reason}{duration}; {STOP_HINT}")
+    def _warn(self, reason: str) -> Iterator[Event]:
+        if not self.is_shown:
+            self.is_shown = True
+            yield Notice(f"{reason}; {STOP_HINT}")
 
 
 class PendingAnswer:
@@ -139,7 +138,7 @@ class PendingAnswer:
             yield from self._resume()
             return
         if isinstance(message, RpcResponse) and message.id == self._silence.question_id:
-            yield from self._silence.on_reason(message.result)
+            yield from self._silence.on_response(message.result)
         if isinstance(message, RpcError) and message.id == self._request_id:
             yield self._record(Failed.from_error(message.to_exception()))
         elif isinstance(message, RpcNotification) and message.params.get("turn") == self._turn_id:
@@ -150,13 +149,13 @@ class PendingAnswer:
         for event in events_from_json(message.method, message.params):
             if isinstance(event, Routed):
                 session.context_window = event.context_window or session.context_window
-            self._silence.on_event(event)
+            self._silence.on_event()
             session.unsent_turns = None
             yield self._record(event)
 
     def _record(self, event: Event) -> Event:
         self._partial_answer.on_event(event)
-        self._can_retry = False
+        self._can_retry = self._can_retry and isinstance(event, Waiting)
         if isinstance(event, Finished | Failed):
             self._end = event
         return event

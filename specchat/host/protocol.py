@@ -30,6 +30,7 @@ from specchat.chat.events import (
     ThinkingDelta,
     ToolCallDelta,
     Totals,
+    Waiting,
 )
 from specchat.chat.request import AnswerFormat, Request
 from specchat.chat.tools import ANY_TOOL
@@ -190,6 +191,7 @@ def _to_request(body: JsonObject) -> RpcRequest | RpcError:
 
 
 EVENTS: dict[str, type[Event]] = {
+    "waiting": Waiting,
     "loading": LoadingProgress,
     "notice": Notice,
     "prefill": PrefillProgress,

@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Condition
+from weakref import WeakSet
 
-from specchat.chat.events import NO_OUTPUT_YET, Event, Failed, Finished, Notice, Totals
+from specchat.chat.events import NO_OUTPUT_YET, Event, Failed, Finished, Totals, Waiting
 from specchat.host.engine_loader import EngineLoader
 from specchat.host.engine_loading import ModelLoading
 from specchat.host.loaded_engines import LoadedEngine
@@ -24,14 +25,6 @@ STEPS_OF_COMPLETION = 4  # in a round; a turn takes one
 MAX_OVERTAKING_TURNS = 4  # that start before an earlier one, which waits for the memory of another engine
 MODEL_NOT_LOADED = "model_loading"  # finish reason of a completion without a loaded model
 ENGINE_DIED = Failed("the engine stopped unexpectedly and starts again; ask again (its log has the reason)", 7)
-
-
-@dataclass(frozen=True)
-class WaitingReason:
-    """Why no event of a turn comes, in words for the user, and for how long this has been so."""
-
-    reason: str
-    seconds: float
 
 
 @dataclass(eq=False)
@@ -55,12 +48,16 @@ class TurnQueue:
         self._running: list[Running] = []  # at most one completion among them
         self.models = ModelLoading(loader, self._changed, self._emit_loading, self._fail_waiting_turns)
         self._blocked: BlockedTurn | None = None
+        self._notified = WeakSet[QueuedTurn]()  # turns whose clients know that they wait for other answers
+        self._current_step: tuple[str, float] = ("", 0.0)  # the turn whose step is computed, and since when
 
     def enqueue(self, work: Queued) -> None:
         """Queue work. A completion without loaded models ends at once, says why, and the models start to load."""
         with self._changed:
             if isinstance(work, QueuedTurn) or self.models.is_loaded(work.profile):
                 self._waiting.append(work)
+                if isinstance(work, QueuedTurn) and (progress := self.models.progress):
+                    self._emit(TurnEvent(work.id, progress))
             else:
                 self.models.request_preload(work.profile)
                 missing = self.models.missing_room(work.profile)
@@ -95,16 +92,10 @@ class TurnQueue:
                 running.work.cancelled.set()
             self._changed.notify()
 
-    def waiting_reason(self, turn_id: str) -> WaitingReason:
-        """Why nothing of this turn comes at the moment."""
-        busy, blocked = self.models.busy, self._blocked
-        reason, seconds, others = busy.text, time.monotonic() - busy.since, len(self._running_turns)
-        if self.models.state != "loading" and blocked is not None and blocked.turn.id == turn_id:
-            reason = blocked.missing
-        elif self.models.state != "loading" and others and any(turn.id == turn_id for turn in self._first_turns()):
-            count = "another answer comes" if others == 1 else f"{others} other answers come"
-            reason = f"{count} first in the engine process"
-        return WaitingReason(reason, seconds)
+    def step_seconds(self, turn_id: str) -> float:
+        """For how long one step of this turn has been computed; 0 while none is."""
+        id, began_at = self._current_step
+        return time.monotonic() - began_at if id == turn_id else 0.0
 
     def run(self) -> None:
         while not self.models.stop_requested.is_set():
@@ -144,6 +135,11 @@ class TurnQueue:
     def _running_completion(self) -> Running | None:
         return next((each for each in self._running if each.is_completion), None)
 
+    @property
+    def _waiting_turns(self) -> list[QueuedTurn]:
+        with self._changed:
+            return [each for each in self._waiting if isinstance(each, QueuedTurn)]
+
     def _busy_engines(self) -> list[LoadedEngine]:
         return [each.engine for each in self._running]
 
@@ -152,8 +148,8 @@ class TurnQueue:
         with self._changed:
             works = [each.work for each in self._running]
             busy, first = {each.session_id for each in works if isinstance(each, QueuedTurn)}, dict[str, QueuedTurn]()
-            for turn in self._waiting:
-                if isinstance(turn, QueuedTurn) and turn.session_id not in busy:
+            for turn in self._waiting_turns:
+                if turn.session_id not in busy:
                     first.setdefault(turn.session_id, turn)
         return list(first.values())
 
@@ -164,6 +160,7 @@ class TurnQueue:
         that they become free.
         """
         blocked, self._blocked = self._blocked, None
+        waiting = self._waiting_turns
         for turn in self._first_turns():
             if self.models.stop_requested.is_set():
                 return
@@ -174,6 +171,11 @@ class TurnQueue:
                 continue
             if self._blocked is None or self._blocked.may_be_overtaken():
                 self._start(turn, loaded)
+        for turn in waiting:
+            if turn in self._waiting and turn not in self._notified:
+                self._notified.add(turn)
+                others = len(self._running_turns)
+                self._emit(TurnEvent(turn.id, Waiting(f"{others} other answers" if others > 1 else "another answer")))
 
     def _load_or_block(self, turn: QueuedTurn, blocked: BlockedTurn | None) -> LoadedEngine | None:
         """Load the engine of a turn; where busy engines leave no room, block the turn and say why."""
@@ -184,7 +186,8 @@ class TurnQueue:
             return self.models.load(turn.profile, room.to_close)
         if blocked is None or blocked.turn is not turn:
             blocked = BlockedTurn(turn, room.missing)
-            self._emit(TurnEvent(turn.id, Notice(room.missing)))
+            self._notified.add(turn)
+            self._emit(TurnEvent(turn.id, Waiting(f"memory: {room.missing}")))
         self._blocked = blocked
         return None
 
@@ -209,10 +212,10 @@ class TurnQueue:
                 self._running.append(Running(work, loaded, self.models.engines.completer, loading_seconds))
 
     def _step(self, running: Running) -> None:
-        done = "a completion" if running.is_completion else "one step of an answer"
-        self.models.busy.begin(f"the engine process computes {done}")
+        id = running.work.id
         self.models.engines.use(running.engine)
-        step, id = next_step(running.events), running.work.id
+        self._current_step = id, time.monotonic()
+        step, self._current_step = next_step(running.events), ("", 0.0)
         if not step.is_last:
             if step.event != NO_OUTPUT_YET:
                 self._emit(TurnEvent(id, step.event))
@@ -227,16 +230,13 @@ class TurnQueue:
 
     def _emit_loading(self, event: Event) -> None:
         """Emit an event to all waiting turns."""
-        with self._changed:
-            waiting = [each for each in self._waiting if isinstance(each, QueuedTurn)]
-        for turn in waiting:
+        for turn in self._waiting_turns:
             self._emit(TurnEvent(turn.id, event))
 
     def _fail_waiting_turns(self, profile: Profile, failed: Failed) -> None:
         key_of = self.models.engines.loader.engine_key
         with self._changed:
-            turns = [each for each in self._waiting if isinstance(each, QueuedTurn)]
-            failing = [turn for turn in turns if key_of(turn.profile) == key_of(profile)]
+            failing = [turn for turn in self._waiting_turns if key_of(turn.profile) == key_of(profile)]
             self._waiting = [each for each in self._waiting if each not in failing]
         for turn in failing:
             self._emit(TurnEvent(turn.id, failed))

@@ -19,6 +19,7 @@ from typing import Any
 from specchat.errors import ModelError
 from specchat.hub.architecture import EXPERT, HEAD, LINEAR, Architecture, Matrix
 from specchat.hub.config_architecture import active_parameters, dimensions_from_config, expert_counts, head_kv_layers
+from specchat.profile.keys import EMBEDDED, STARTER
 
 CATALOG_FILE = Path(__file__).with_name("catalog.toml")
 SIZES_FILE = Path(__file__).with_name("catalog_sizes.json")
@@ -120,6 +121,7 @@ def find_entry(name: str) -> CatalogEntry | None:
 def did_you_mean(name: str) -> str:
     """Return " did you mean …?", or "" when no known name is similar."""
     names = {known.lower(): entry.id for entry in catalog().values() for known in (entry.name, entry.id)}
+    names |= {STARTER: STARTER, EMBEDDED: EMBEDDED}
     matches = get_close_matches(name.lower(), names, n=1, cutoff=0.5)
     return f" did you mean {names[matches[0]]!r}?" if matches else ""
 

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from specchat.errors import ModelError
+from specchat.hub.catalog import did_you_mean
 from specchat.hub.safetensors_headers import cached_model_folder
 from specchat.paths import is_hub_id
 from specchat.profile.keys import STARTER
@@ -81,7 +82,8 @@ def _local_folder(source: str, role: str) -> Path | None:
         return _checked_folder(path, source)
     if not is_hub_id(source):
         raise ModelError(
-            f"{source}: no such folder; give a model's folder, a GGUF file, a hub id like org/name, or 'embedded'"
+            f"{source}: no such folder;{did_you_mean(source)} give a model's folder, a GGUF file, a hub id like "
+            "org/name, or 'embedded'"
         )
     return None
 

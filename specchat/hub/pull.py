@@ -15,6 +15,7 @@ from huggingface_hub.utils import WeakFileLock
 
 from specchat.errors import ModelError
 from specchat.hub.bounded_response import HTTPError, bounded_response
+from specchat.hub.catalog import did_you_mean
 from specchat.hub.disk_space import check_disk_space, disk_errors_as_model_errors
 from specchat.hub.needed_files import digest_like
 from specchat.hub.repo_files import HubFile, RepoListing, hub_errors_as_model_errors, list_repo_files
@@ -39,8 +40,9 @@ def fetch_from_hub(source: str, report: Report = no_report, *, is_draft: bool = 
             raise
         if folder := cached_model_folder(source, is_draft=is_draft):
             return folder
-        reason = str(error).removeprefix(f"{source}: ")
-        raise ModelError(f"{source}: not on this machine, and {reason}, or give a folder") from error
+        reason, hint = str(error).removeprefix(f"{source}: "), did_you_mean(source)
+        missing = f"{source}: not on this machine, and {reason}, or give a folder"
+        raise ModelError(f"{missing};{hint}" if hint else missing) from error
     check_hub_space([listing])
     return pull(listing, lambda file, count: report(f"downloading {file.name}", count, file.size_bytes))
 

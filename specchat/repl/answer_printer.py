@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from threading import Event as Flag
 
 from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded
@@ -17,12 +18,12 @@ from specchat.app.agent.agent_tool import call_line
 from specchat.app.ask import Answered, AskEvent, ask
 from specchat.app.chat_state import ChatState
 from specchat.app.question import Question
-from specchat.chat.events import LoadingProgress, Notice, PrefillProgress, TextDelta, ThinkingDelta
+from specchat.chat.events import Event, Notice, PrefillProgress, Stage, TextDelta, ThinkingDelta
 from specchat.chat.request import Request
 from specchat.repl.word_wrap import WordWrap, wrapped
 from specchat.terminal import Styled, printable_with_tabs, write_line
 
-LOADING_LINE_SECONDS = 10.0  # between two lines about what takes long, where they cannot be drawn over
+STAGE_LINE_SECONDS = 10.0  # between two lines about what takes long, where they cannot be drawn over
 ERASE_LINE = "\r\x1b[2K"
 DIM, NORMAL = "\x1b[2m", "\x1b[22m"
 
@@ -67,6 +68,30 @@ class TemporaryLine:
         self.show("")
 
 
+@dataclass
+class StagePrinter:
+    """Shows what the user waits for: a temporary line, or where none is possible a line for each stage, once."""
+
+    print_line: Callable[[str], None]
+    line: TemporaryLine = field(default_factory=TemporaryLine)
+    _printed_at: dict[str, float] = field(default_factory=dict[str, float])  # by stage
+
+    def on_event(self, event: Event) -> None:
+        if not isinstance(event, Stage):
+            return
+        if self.line.is_possible:
+            self.line.show(event.text)
+            return
+        now = time.monotonic()
+        if event.stage not in self._printed_at:
+            self._printed_at[event.stage] = now
+            if not isinstance(event, PrefillProgress):  # which is mostly short
+                self.print_line(f"{event.stage}…")
+        elif 0 < event.fraction < 1 and now - self._printed_at[event.stage] >= STAGE_LINE_SECONDS:
+            self._printed_at[event.stage] = now
+            self.print_line(event.text)
+
+
 class CallPrinter:
     """One line for each call of a tool that has its outcome, and one that says why the work ended early."""
 
@@ -90,18 +115,15 @@ class CallPrinter:
 class AnswerPrinter:
     def __init__(self, columns: int = 0) -> None:
         self._columns, self._wrap = columns, WordWrap(columns)
-        self._waiting, self._calls = TemporaryLine(), CallPrinter()
-        self._printed_loading, self._loading_printed_at = "", 0.0
+        self._stages, self._calls = StagePrinter(self._print_beside), CallPrinter()
         self._is_inside_line = self._is_inside_thought = False
 
     def on_event(self, event: AskEvent) -> None:
-        if not isinstance(event, LoadingProgress | PrefillProgress):
-            self._waiting.erase()
+        if not isinstance(event, Stage):
+            self._stages.line.erase()
         match event:
-            case LoadingProgress():
-                self._on_loading(event)
-            case PrefillProgress(processed_tokens=done, prompt_tokens=total) if done < total:
-                self._waiting.show(f"reading {done} of {total} tokens…")
+            case Stage():
+                self._stages.on_event(event)
             case ThinkingDelta(text=text):
                 self._print_thought(text)
             case TextDelta(text=text) if text:
@@ -119,7 +141,7 @@ class AnswerPrinter:
                 pass
 
     def close(self) -> None:
-        self._waiting.erase()
+        self._stages.line.erase()
         self._end_thought()
         if self._is_inside_line:
             sys.stdout.write(self._wrap.add("", is_last=True) + "\n")
@@ -131,18 +153,6 @@ class AnswerPrinter:
         self.close()
         for line in lines:
             print_notice(wrapped(line, self._columns))
-
-    def _on_loading(self, event: LoadingProgress) -> None:
-        if self._waiting.is_possible:
-            self._waiting.show(event.text)
-            return
-        now, what = time.monotonic(), event.preparation or event.label
-        if what != self._printed_loading:
-            self._printed_loading, self._loading_printed_at = what, now
-            self._print_beside(f"{event.preparation}…" if event.preparation else event.text)
-        elif event.preparation and event.total and now - self._loading_printed_at >= LOADING_LINE_SECONDS:
-            self._loading_printed_at = now
-            self._print_beside(event.text)
 
     def _print_thought(self, text: str) -> None:
         if not (text and sys.stderr.isatty()):

@@ -15,7 +15,7 @@ from specchat.app.agent.call_consent import ANSWER_KEYS, ConsentQuestion
 from specchat.app.agent.project_agent import AgentUI
 from specchat.app.consent import Answer
 from specchat.edit.hunks import unified_diff
-from specchat.repl.answer_printer import TemporaryLine
+from specchat.repl.answer_printer import StagePrinter, TemporaryLine
 from specchat.repl.interrupt import InterruptFlag, keyboard_interrupts
 from specchat.terminal import Styled, printable_with_tabs, write_line
 
@@ -72,7 +72,8 @@ def terminal_edit_ui(cancelled: InterruptFlag) -> EditUI:
         show_notice,
         lambda text, suffix: edit_in_editor(text, suffix, show_notice),
         progress.show,
-        cancelled=cancelled,
+        StagePrinter(show_notice, progress).on_event,
+        cancelled,
         show_rejected=lambda diff: show_notice(colour_hunk(diff) if progress.is_possible else diff),
     )
 

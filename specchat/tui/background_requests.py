@@ -11,9 +11,11 @@ from typing import Any
 
 from textual.message_pump import MessagePump
 
+from specchat.chat.events import LoadingProgress
 from specchat.errors import SpecchatError
 from specchat.history.history_reader import HistoryReader, StoredTurn
 from specchat.host.client import HostConnection, connect
+from specchat.host.wire_values import from_json
 from specchat.process_memory import resident_bytes
 from specchat.tui.job_thread import JobThread
 from specchat.tui.worker_messages import EngineState, MessageQueue
@@ -60,14 +62,15 @@ class BackgroundRequests(JobThread):
             self._next_poll.cancel()
         if isinstance(stats, SpecchatError):
             return
-        if stats.get("state") == "loading":
+        loading = from_json(LoadingProgress, stats["loading"]) if stats.get("loading") else None
+        if loading:
             self._next_poll = Timer(POLL_SECONDS, self.poll_engine_state)
             self._next_poll.daemon = True
             self._next_poll.start()
         models = sum(int(size) for size in stats.get("memory_bytes", {}).values())
         process = int(self._connection.host_info.get("pid", 0)) if self._connection else 0
         memory = resident_bytes(process) or models  # for systems that do not report that of a process
-        self._worker_messages.put(EngineState(str(stats.get("state", "")), memory))
+        self._worker_messages.put(EngineState(loading, memory))
 
     def _last_turn(self, session: str) -> StoredTurn | None:
         """None also when the history cannot be read: a glance is worth no complaint."""

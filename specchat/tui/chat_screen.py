@@ -104,6 +104,7 @@ class ChatScreen(ConversationLayout):
             self._prompt_history.extend(read_prompt_history(self._prompt_history_file))
         self.prompt.set_earlier_questions(self._prompt_history)
         self.presenter.live_stats.start_waiting("starting the engine", monotonic())
+        self.presenter.update_status_bar()
         self._tick_timer = self.set_interval(TICK_SECONDS, lambda: self.post_message(self.Tick()))
         self._session_worker.start()
         self._background_requests.start()

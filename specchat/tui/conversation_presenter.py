@@ -17,7 +17,7 @@ from specchat.chat.events import (
     Event,
     Failed,
     Finished,
-    LoadingProgress,
+    Notice,
     StepDone,
     TextDelta,
     ThinkingDelta,
@@ -133,10 +133,8 @@ class ConversationPresenter:
         match message:
             case TextDelta() | ThinkingDelta():
                 self._on_text(message, now)
-            case Asked():
-                await self._on_asked(message)
-            case AnswerEnded(is_stored=is_stored):
-                await self._on_answer_ended(is_stored=is_stored)
+            case Asked() | AnswerEnded():
+                await (self._on_asked(message) if isinstance(message, Asked) else self._on_answer_ended(message))
             case CallStarted() | CallFinished() | LoopEnded() | RoundStarted():
                 await self._on_agent_event(message)
             case EngineState():
@@ -148,6 +146,8 @@ class ConversationPresenter:
             case EngineLost() | QuitRequested():
                 self.live_stats.set_idle()
                 self._screen.post_message(ForScreen(message))
+            case Notice(text=text):
+                await (self.turn.add_notice(text) if self.turn else self._transcript.add_note(text))
             case _:
                 self._on_event(message, now)
 
@@ -235,12 +235,12 @@ class ConversationPresenter:
         self._transcript.add_question(self.turn)
         self.turn.set_files(tuple(file.name for file in sent.request.files))
 
-    async def _on_answer_ended(self, *, is_stored: bool) -> None:
+    async def _on_answer_ended(self, ended: AnswerEnded) -> None:
         turn, self.turn, self._queued_turn = self.turn, self._queued_turn, None
         if turn is None:
             return
         turn.is_finished = True
-        if not is_stored:
+        if not ended.is_stored:
             self._transcript.remove_question(turn)
         if self._transcript.is_following:
             await turn.finalize()
@@ -278,8 +278,8 @@ class ConversationPresenter:
 
     def _on_engine_state(self, state: EngineState, now: float) -> None:
         self.live_stats.memory_bytes = state.memory_bytes
-        if self.turn is None and state.state == "loading":
-            self.live_stats.on_event(LoadingProgress("the models", 0, 0), now)
+        if self.turn is None and state.loading:
+            self.live_stats.on_event(state.loading, now)
         elif self.turn is None:
             self.live_stats.set_idle()
         self.update_status_bar()

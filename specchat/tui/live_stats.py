@@ -22,10 +22,10 @@ from specchat.chat.events import (
     Event,
     Failed,
     Finished,
-    LoadingProgress,
     PrefillProgress,
     Routed,
     Speedup,
+    Stage,
     StepDone,
     TextDelta,
     ThinkingDelta,
@@ -41,20 +41,17 @@ SERVER_VARIANT = "server"  # another server decodes: no steps, draft totals only
 
 
 class Phase(Enum):
-    STARTING = "starting"
-    LOADING = "loading"
-    PREFILL = "prefill"
+    WAITING = "waiting"
     DECODE = "decode"
     IDLE = "idle"
 
 
 @dataclass(frozen=True)
 class Progress:
-    label: str = ""
-    done: int = 0
-    total: int = 0
+    stage: str = ""
+    text: str = ""  # with how much of it is done
     elapsed_seconds: float = 0.0
-    tokens_per_second: float = 0.0
+    tokens_per_second: float | None = None  # of a prompt that is read
 
 
 @dataclass(frozen=True)
@@ -71,6 +68,7 @@ class StatsSnapshot:
 
     phase: Phase = Phase.IDLE
     progress: Progress = Progress()
+    is_answering: bool = False
     variant: str = ""
     drafter: str = ""  # with `auto`: the drafter of most accepted tokens
     reason: str = ""
@@ -109,18 +107,19 @@ class LiveStats:
     context_tokens: int | None = None
     last_totals: Totals | None = None
     phase_start_time: float = 0.0
-    reused_tokens: int = 0
+    is_answering: bool = False
 
     def start_turn(self, now: float) -> None:
-        self.last_totals, self.turn_acceptance = None, Acceptance()
-        self._enter_phase(Phase.PREFILL, Progress("waiting"), now)
+        self.last_totals, self.turn_acceptance, self.is_answering = None, Acceptance(), True
+        if self.phase is not Phase.WAITING:  # else the answer waits for the same
+            self.start_waiting("waiting", now)
 
-    def start_waiting(self, label: str, now: float) -> None:
+    def start_waiting(self, stage: str, now: float) -> None:
         """Something starts that reports no progress."""
-        self._enter_phase(Phase.STARTING, Progress(label), now)
+        self._enter_phase(Phase.WAITING, Progress(stage, stage), now)
 
     def set_idle(self) -> None:
-        self.phase, self.progress = Phase.IDLE, Progress()
+        self.phase, self.progress, self.is_answering = Phase.IDLE, Progress(), False
 
     def add_stored_totals(self, totals: Mapping[str, Any]) -> None:
         stored = totals_from_json(dict(totals))
@@ -133,12 +132,10 @@ class LiveStats:
 
     def on_event(self, event: Event, now: float) -> None:
         match event:
-            case LoadingProgress(done=done, total=total, preparation=preparation) if preparation:
-                self._enter_phase(Phase.STARTING, Progress(preparation, done, total), now)
-            case LoadingProgress(label=label, done=done, total=total):
-                self._enter_phase(Phase.LOADING, Progress(label, done, total), now)
-            case PrefillProgress(processed_tokens=done, prompt_tokens=total, cached_tokens=reused):
-                self._on_prefill(done, total, reused, now)
+            case Stage():
+                self._enter_phase(Phase.WAITING, Progress(event.stage, event.text.removesuffix("…")), now)
+                if isinstance(event, PrefillProgress):
+                    self._on_prefill(event, now)
             case Routed(context_window=context_window):
                 self.routed = event
                 self.context_window = context_window or self.context_window
@@ -154,10 +151,10 @@ class LiveStats:
 
     def snapshot(self, now: float) -> StatsSnapshot:
         progress = self.progress
-        if progress.label:
+        if progress.stage:
             progress = replace(progress, elapsed_seconds=max(0.0, now - self.phase_start_time))
         common = StatsSnapshot(
-            self.phase, progress, context_window=self.context_window, memory_bytes=self.memory_bytes,
+            self.phase, progress, self.is_answering, context_window=self.context_window, memory_bytes=self.memory_bytes,
             context_tokens=self.context_tokens, session_acceptance_rate=(self.acceptance + self.turn_acceptance).rate,
         )  # fmt: skip
         stats = self._with_steps(common, now) if self.steps else common
@@ -165,18 +162,14 @@ class LiveStats:
         return self._with_route(stats, self.routed) if self.routed else stats
 
     def _enter_phase(self, phase: Phase, progress: Progress, now: float) -> None:
-        if self.phase is not phase or self.progress.label != progress.label:
+        if self.phase is not phase or self.progress.stage != progress.stage:
             self.phase_start_time = now
         self.phase, self.progress = phase, progress
 
-    def _on_prefill(self, done: int, total: int, reused: int, now: float) -> None:
-        if self.progress.label != "prompt":
-            self.reused_tokens = reused
-            self._enter_phase(Phase.PREFILL, Progress("prompt"), now)
-        seconds = now - self.phase_start_time
-        speed = (done - self.reused_tokens) / seconds if seconds > 0 else 0.0
-        self.progress = Progress("prompt", done, total, seconds, max(0.0, speed))
-        self.context_tokens = total
+    def _on_prefill(self, event: PrefillProgress, now: float) -> None:
+        read, seconds = event.processed_tokens - event.cached_tokens, now - self.phase_start_time
+        self.progress = replace(self.progress, tokens_per_second=read / seconds if read and seconds else None)
+        self.context_tokens = event.prompt_tokens
 
     @property
     def _is_from_server(self) -> bool:

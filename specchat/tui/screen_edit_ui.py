@@ -6,7 +6,7 @@ from threading import Event as Flag
 from specchat.app.agent.call_consent import ANSWER_KEYS, ConsentQuestion
 from specchat.app.consent import Answer
 from specchat.app.hunk_review import HUNK_QUESTION, EditUI
-from specchat.chat.events import Event, LoadingProgress, Notice, PrefillProgress, Routed, StepDone
+from specchat.chat.events import Event, Notice, Routed, Stage, StepDone
 from specchat.edit.hunks import unified_diff
 from specchat.tui.worker_messages import EditProgress, InputKind, InputRequest, MessageQueue, RejectedEdit
 
@@ -65,5 +65,5 @@ class ScreenEditUI:
         """Post what the status bar shows, and what is said meanwhile; the text itself appears as hunks."""
         if isinstance(event, Notice):
             self._worker_messages.put(EditProgress(event.text))
-        if isinstance(event, LoadingProgress | PrefillProgress | Routed | StepDone):
+        if isinstance(event, Stage | Routed | StepDone):
             self._worker_messages.put(event)

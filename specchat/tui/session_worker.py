@@ -13,7 +13,7 @@ from specchat.app.ask import Answered, Asked, AskEvent, ask
 from specchat.app.chat_state import CommandResult
 from specchat.app.command_registry import COMMAND_PATTERN, COMMANDS, run_line
 from specchat.app.question import Question
-from specchat.chat.events import Failed, Notice
+from specchat.chat.events import Failed
 from specchat.chat.request import Request
 from specchat.errors import CancelledError, DeclinedError, HostError, SpecchatError
 from specchat.host.client import SessionRequest
@@ -156,8 +156,6 @@ class SessionWorker(JobThread):
 def _messages_of(event: AskEvent, is_stored: bool) -> Iterator[WorkerMessage]:
     """What the screen is told of an event; each answer of the work with tools is a turn of its own."""
     match event:
-        case Notice(text=text):
-            yield TranscriptNote(text)
         case Answered(notices=notices):
             yield from map(TranscriptNote, notices)
         case RoundStarted(request=request):

@@ -46,11 +46,8 @@ def _sparkline_field(stats: StatsSnapshot, width: int, glyphs: Glyphs) -> str:
 
 def _phase_fields(stats: StatsSnapshot, columns: int, glyphs: Glyphs) -> tuple[list[str], str]:
     spaced = f" {glyphs.separator} "
-    if stats.phase in (Phase.STARTING, Phase.LOADING):
-        return _waiting_fields(stats), spaced
-    if stats.phase is Phase.PREFILL:
-        is_narrow = columns < NARROW_COLUMNS
-        return _prefill_fields(stats, is_narrow=is_narrow), " " if is_narrow else spaced
+    if stats.phase is Phase.WAITING:
+        return _waiting_fields(stats, is_narrow=columns < NARROW_COLUMNS), spaced
     if not stats.variant:
         return ["ready", *_context_and_memory(stats, is_wide=columns >= WIDE_COLUMNS)], spaced
     if stats.is_speculation_paused:
@@ -103,21 +100,11 @@ def _narrow_fields(stats: StatsSnapshot, glyphs: Glyphs) -> list[str]:
     )
 
 
-def _waiting_fields(stats: StatsSnapshot) -> list[str]:
-    progress = stats.progress
-    share = f" {_percent(progress.done / progress.total)}" if progress.total else ""
-    label = ("loading " if stats.phase is Phase.LOADING else "") + progress.label + share
-    return [label, f"{progress.elapsed_seconds:.0f}s"]
-
-
-def _prefill_fields(stats: StatsSnapshot, *, is_narrow: bool) -> list[str]:
-    progress = stats.progress
-    context = [] if is_narrow else _context_and_memory(stats, is_wide=False)
-    if not progress.total:
-        return [f"waiting {progress.elapsed_seconds:.0f}s", *context, "Esc stop"]
-    counts = "" if is_narrow else f"{_format_tokens(progress.done)}/{_format_tokens(progress.total)} tok "
-    speed = f"{progress.tokens_per_second:.0f} t/s" if progress.tokens_per_second and not is_narrow else ""
-    return _non_empty(f"prefill {counts}{_percent(progress.done / progress.total)}", speed, *context, "Esc stop")
+def _waiting_fields(stats: StatsSnapshot, *, is_narrow: bool) -> list[str]:
+    progress, speed = stats.progress, stats.progress.tokens_per_second
+    pace = f"{progress.elapsed_seconds:.0f}s" if speed is None else "" if is_narrow else f"{speed:.0f} t/s"
+    context = _context_and_memory(stats, is_wide=False) if stats.is_answering and not is_narrow else []
+    return _non_empty(progress.text, pace, *context, "Esc stop" if stats.is_answering else "")
 
 
 def _paused_fields(stats: StatsSnapshot, glyphs: Glyphs) -> list[str]:

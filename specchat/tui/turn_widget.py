@@ -153,6 +153,11 @@ class TurnView(Vertical, can_focus=True):
         for streaming in self.query_children(StreamingAnswer):
             streaming.set_text(text)
 
+    async def add_notice(self, text: str) -> None:
+        """Show what is said about the answer: above it, or below what has come of it."""
+        notice = Static(printable(text), classes="remark", markup=False)
+        await self.mount(notice, before=".footer" if self.answer else "StreamingAnswer")
+
     async def add_call(self, summary: str, outcome: ToolOutcome | None = None) -> None:
         """Show a call of a tool below the answer."""
         await self.mount(CallView(summary, self._glyphs, outcome), before=self.query_one(".footer"))

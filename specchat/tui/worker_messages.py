@@ -7,7 +7,7 @@ from threading import Lock
 
 from specchat.app.agent.agent_loop import AgentEvent
 from specchat.app.ask import Asked
-from specchat.chat.events import Event
+from specchat.chat.events import Event, LoadingProgress
 from specchat.history.history_reader import StoredTurn
 
 Versions = tuple[tuple[int, int], ...]  # of each turn: which version is shown, and how many there are
@@ -63,9 +63,9 @@ class EngineLost:
 
 @dataclass(frozen=True)
 class EngineState:
-    """The engine state (unloaded, loading or ready), and the memory of its process."""
+    """What the engine process loads, None for nothing, and its memory."""
 
-    state: str
+    loading: LoadingProgress | None
     memory_bytes: int
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from functools import cache
 from itertools import combinations
+from threading import Event as Flag
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -186,6 +187,9 @@ def test_settings_travel_with_each_request_and_stay_with_the_conversation():
 
 
 def test_a_question_whose_model_cannot_be_loaded_is_not_stored(monkeypatch):
+    stopped = Flag()
+    for _event in Conversation(SessionRequest(kind=ASK)).ask("read", stopped):
+        stopped.set()  # before the answer begins
     broken = command(monkeypatch, "ask", "-P", "broken", "hello")
     assert (7, "no such model") == (broken.code, broken.err.strip().removeprefix("specchat: "))
     assert 0 == command(monkeypatch, "ask", "hello").code

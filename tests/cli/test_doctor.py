@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from _thread import interrupt_main
 from datetime import date
-from threading import Event
+from threading import Event as Flag
 
 import pytest
 
 from specchat.checks import health_checks
-from specchat.checks.health_checks import FAIL, OK, WARN, catalog_age
+from specchat.checks.health_checks import FAIL, OK, WARN, CheckContext, catalog_age
 from specchat.cli import doctor
 from specchat.cli.doctor import BROKEN_EXIT_CODE
 from specchat.forward.native.native_build import COMPILERS
@@ -232,7 +233,7 @@ def test_a_broken_torch_is_a_fault_and_what_can_be_done_without_is_not(monkeypat
 
 
 def test_while_it_waits_it_says_for_what(monkeypatch):
-    others_are_done = Event()
+    others_are_done = Flag()
 
     def answer(package: str) -> dict[str, str]:
         if package == "bitsandbytes":
@@ -259,6 +260,23 @@ def test_bitsandbytes_is_tried_without_the_compiler_of_torch():
     code = "from specchat.hub.package_probes import PROBES; print(PROBES['bitsandbytes']())"
 
     assert "torch._inductor" not in modules_after(code)
+
+
+def test_an_interrupted_doctor_waits_for_no_probe(monkeypatch):
+    may_end, ended = Flag(), list[str]()
+
+    def probe(name: str) -> dict[str, str]:
+        interrupt_main()
+        may_end.wait(20)
+        ended.append(name)
+        return {}
+
+    monkeypatch.setattr(health_checks, "probe", probe)
+    with pytest.raises(KeyboardInterrupt):
+        assert CheckContext().package_probes
+
+    assert not ended
+    may_end.set()
 
 
 def test_a_probe_that_dies_says_its_last_line(monkeypatch, tmp_path):

@@ -78,3 +78,23 @@ def test_thinking_stands_in_lines_of_its_own_and_not_in_the_result(monkeypatch):
 
     assert texts == {"agent_thought_chunk": "thought0 thought1 thought2 ", "agent_message_chunk": "so it is"}
     assert lines[-1]["result"] == "so it is"
+
+
+@pytest.mark.usefixtures("runtime")
+def test_what_is_waited_for_stands_in_the_words_of_every_front_end_in_its_lines(monkeypatch):
+    lines = [json.loads(line) for line in command(monkeypatch, "script", "-p", "hello", "--json").out.splitlines()]
+
+    words = {line["event"]: line["text"] for line in lines if "text" in line}
+    assert words.pop("prefill") == "reading 3 tokens…"
+    assert set(words.values()) <= {"loading the target model…"}  # unless it is loaded already
+
+
+@pytest.mark.usefixtures("runtime")
+def test_a_folder_without_a_conversation_has_nothing_to_continue_and_says_so(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    first = command(monkeypatch, "script", "-p", "hello", "-c")
+    second = command(monkeypatch, "script", "-p", "hello", "-c")
+
+    assert "no conversation of this folder yet; this is its first one" in first.err
+    assert "no conversation" not in second.err
+    assert first.code == second.code == 0

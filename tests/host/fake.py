@@ -56,7 +56,7 @@ from specchat.chat.tools import ANY_TOOL, CALL_OR_ANSWER, NO_TOOL, SOME_TOOL
 from specchat.chat.transcript import Question, TextOwner, Turn
 from specchat.errors import ContextError, ModelError
 from specchat.host.engine_interface import EngineMemory
-from specchat.host.engine_loader import EngineLoader
+from specchat.host.engine_loader import LOADING, EngineLoader
 from specchat.paths import KV_FILE_ENDING, configuration_folder, kv_folder
 from specchat.profile import Profile
 from specchat.text.detokenize import StopStrings
@@ -355,6 +355,7 @@ class FakeLoader(EngineLoader):
             raise ModelError("no such model")
         print("noise")
         os.write(1, b"more noise\n")
+        progress(LOADING)
         step = 0
         while profile.name == "stuck":
             time.sleep(PAUSE_SECONDS)

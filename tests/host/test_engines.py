@@ -9,7 +9,7 @@ from threading import Event as Flag
 
 import pytest
 
-from specchat.chat.events import Event, Finished, Notice, Routed, TextDelta, Totals
+from specchat.chat.events import Event, Finished, Routed, TextDelta, Totals, Waiting
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.transcript import Question
 from specchat.errors import ModelError
@@ -218,13 +218,13 @@ def test_a_question_that_waits_for_memory_says_for_what(machine):
     machine.wait(busy, TextDelta)
     waiting = machine.ask("b 5")
 
-    notice = machine.wait(waiting, Notice)
+    told = machine.wait(waiting, Waiting)
 
-    assert notice.text == "b 5 needs 5.0 GB and waits for a 5, which is in use and leaves 3.0 GB"
-    assert machine.queue.waiting_reason(waiting).reason == notice.text
+    memory = "b 5 needs 5.0 GB and waits for a 5, which is in use and leaves 3.0 GB"
+    assert told.text == f"waiting for memory: {memory}…"
     machine.queue.cancel(busy)
     machine.wait(waiting)
-    assert len(machine.of(waiting, Notice)) == 1
+    assert len(machine.of(waiting, Waiting)) == 1
 
 
 def test_while_two_clients_keep_a_model_busy_a_question_for_another_is_answered_after_a_few_turns(machine):

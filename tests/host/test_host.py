@@ -13,17 +13,16 @@ from specchat.chat.events import (
     Failed,
     Finished,
     LoadingProgress,
-    Notice,
     PrefillProgress,
     Routed,
     StepDone,
     TextDelta,
+    Waiting,
 )
 from specchat.chat.request import Request
 from specchat.chat.transcript import Question
 from specchat.cli.session_options import last_session_id
 from specchat.errors import HostError, ProfileError, UsageError
-from specchat.host import pending_answer
 from specchat.host.client import Conversation, SessionRequest, connect
 from specchat.profile.settings import read_settings
 from tests.host.fake import FakeEngine
@@ -164,19 +163,18 @@ def test_a_turn_is_cancelled_while_it_waits():
     assert isinstance(next(event for event in running if isinstance(event, PrefillProgress)), PrefillProgress)
     cancelled.set()
 
-    [end] = waiting.ask(Request("count 2"), cancelled)
+    *_, end = waiting.ask(Request("count 2"), cancelled)
 
     assert "cancelled" == end.finish_reason
 
 
-def test_a_waiting_turn_keeps_the_settings_with_which_it_was_asked(monkeypatch):
-    monkeypatch.setattr(pending_answer, "SILENCE_SECONDS", 0.1)  # after which the client knows that the turn waits
+def test_a_waiting_turn_keeps_the_settings_with_which_it_was_asked():
     busy = [Conversation().ask("slowly 100000") for _slot in range(FakeEngine.max_concurrent_turns)]
     for answer in busy:
         next(event for event in answer if isinstance(event, TextDelta))
     conversation = Conversation()
     waiting = conversation.ask("settings sampling.temperature")
-    assert isinstance(next(event for event in waiting if not isinstance(event, LoadingProgress)), Notice)
+    assert isinstance(next(event for event in waiting if not isinstance(event, LoadingProgress)), Waiting)
 
     other = connect("another client")
     settings = conversation.settings.changed({"sampling.temperature": 0.7})

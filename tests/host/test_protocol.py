@@ -21,6 +21,7 @@ from specchat.chat.events import (
     TextDelta,
     ToolCallDelta,
     Totals,
+    Waiting,
 )
 from specchat.chat.request import AnswerFormat, Attachment, Request
 from specchat.chat.tools import Tool, ToolResult
@@ -46,6 +47,7 @@ from specchat.host.protocol import (
 from tests.each_row import each_row
 
 EVENTS = [
+    Waiting("another answer"),
     LoadingProgress("target", 3, 10),
     Notice("draft embedded is left out"),
     LoadingProgress("target", 3, 10, "converting tiny.gguf"),

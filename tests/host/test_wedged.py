@@ -14,7 +14,7 @@ from threading import Event as Flag
 
 import pytest
 
-from specchat.chat.events import Failed, Finished, Notice, PrefillProgress, TextDelta
+from specchat.chat.events import Failed, Finished, Notice, PrefillProgress, Stage, TextDelta, Waiting
 from specchat.chat.request import Request
 from specchat.errors import HostError
 from specchat.host import host_connection, host_lock, pending_answer, spawn
@@ -30,6 +30,7 @@ def impatient(runtime, monkeypatch):
     monkeypatch.setattr(host_connection, "HELLO_TIMEOUT_SECONDS", 0.3)
     monkeypatch.setattr(pending_answer, "SILENCE_SECONDS", 0.2)
     monkeypatch.setattr(pending_answer, "CANCEL_SECONDS", 0.3)
+    monkeypatch.setattr(pending_answer, "STUCK_SECONDS", 0.2)
     monkeypatch.setattr(pending_answer, "UNANSWERED_SECONDS", 0.2)
     monkeypatch.setattr(pending_answer, "GIVE_UP_SECONDS", 0.6)
     monkeypatch.setattr(host_lock, "STOP_SECONDS", 0.3)
@@ -121,30 +122,47 @@ def test_a_lock_that_another_process_keeps_is_an_error_that_names_it(tmp_path):
         waiting.__enter__()
 
 
-@pytest.mark.parametrize(
-    ("profile", "question", "reason"),
-    [
-        ("stuck", "hello", "the engine process loads a model, for"),
-        ("chat", "stuck", "the engine process computes one step of an answer, for"),
-    ],
-)
-def test_who_waits_hears_why_and_what_ends_it(profile, question, reason):
-    talk = Conversation(SessionRequest(settings=read_settings(profile)))
-    notice = next(event for event in talk.ask(Request(question)) if isinstance(event, Notice))
+def test_a_step_that_may_never_end_is_named_and_so_is_the_command_that_ends_it():
+    notice = next(event for event in Conversation().ask(Request("stuck")) if isinstance(event, Notice))
 
-    assert notice.text.startswith(reason)
+    assert notice.text.startswith("the engine process computes one step of an answer, for")
     assert "'specchat host stop' ends it" in notice.text
 
 
-def test_who_waits_for_another_answer_hears_that():
+def test_no_one_is_told_to_end_what_loads_or_compiles(monkeypatch):
+    monkeypatch.setattr(pending_answer, "UNANSWERED_SECONDS", 60.0)  # of a host on a busy machine
+    cancelled, answered, on_response = Flag(), list[dict](), pending_answer.SilenceWatch.on_response
+
+    def cancel_after_three(watch, result):
+        answered.append(result)
+        if len(answered) == 3:
+            cancelled.set()
+        yield from on_response(watch, result)
+
+    monkeypatch.setattr(pending_answer.SilenceWatch, "on_response", cancel_after_three)
+    first, *later = Conversation(SessionRequest(settings=read_settings("stuck"))).ask(Request("hello"), cancelled)
+
+    assert "loading the target model…" == first.text
+    assert [Finished] == [type(event) for event in later if not isinstance(event, Stage)]
+    assert 3 * [{"seconds": 0.0}] == answered[:3]
+
+
+def test_a_question_during_a_load_hears_at_once_what_loads():
+    settings = read_settings("endless")
+    first, second = (Conversation(SessionRequest(settings=settings)).ask(Request("hello")) for _ in "ab")
+    next(first)
+
+    assert "loading the target model…" == next(second).text
+
+
+def test_who_waits_for_another_answer_hears_that_at_once():
     busy = [Conversation(), Conversation()]  # as many as the engine answers at once
     events = [each.ask(Request("read")) for each in busy]
     for each in events:
         next(event for event in each if isinstance(event, PrefillProgress))
     waiting = Conversation()
-    notice = next(event for event in waiting.ask(Request("hello")) if isinstance(event, Notice))
 
-    assert notice.text.startswith("2 other answers come first in the engine process, for")
+    assert Waiting("2 other answers") == next(waiting.ask(Request("hello")))
 
 
 def test_an_answer_of_a_host_that_was_suspended_fails_with_its_name():

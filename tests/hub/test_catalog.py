@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import astuple
 from statistics import median
@@ -10,9 +11,11 @@ import pytest
 
 from specchat.devices import CPU, CUDA, MPS
 from specchat.engine.cache_sizes import SCRATCH_ROWS, slot_rows
+from specchat.errors import ModelError
 from specchat.hub import machine as hub_machine
 from specchat.hub import recommend as hub_recommend
 from specchat.hub.catalog import GPU_SIZES_GB, catalog, catalog_review_date, find_entry, head_architecture
+from specchat.hub.find_models import find_model
 from specchat.hub.local_models import cached_folder, local_models, locate_model
 from specchat.hub.machine import Device, Machine, probed_gpus, simulated_gpu
 from specchat.hub.memory_plan import (
@@ -411,3 +414,17 @@ def test_the_stored_sizes_are_those_of_the_networks_of_transformers():
     for entry in catalog().values():
         embeddings = entry.config["vocab_size"] * entry.config["hidden_size"]
         assert embeddings == entry.architecture.parameters_of_kind("embedding"), f"{entry.id}: run tools.catalog_sizes"
+
+
+@each_row(
+    "name, hint",
+    [("startr", "did you mean 'starter'?"), ("qwen3-0.6", "did you mean 'Qwen/Qwen3-0.6B'?"),
+     ("Qwen/Qwen3-0.6", "did you mean 'Qwen/Qwen3-0.6B'?"), ("zzz", None)],
+)  # fmt: skip
+def test_a_model_that_is_not_found_is_named_beside_the_nearest_one(monkeypatch, name, hint):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(ModelError) as raised:
+        find_model(name, "target")
+
+    found = re.search("did you mean '.*'[?]", str(raised.value))
+    assert hint == (found and found[0])

@@ -6,9 +6,20 @@ import sys
 
 import pytest
 
-from specchat.chat.events import Finished, LoadingProgress, TextDelta, ThinkingDelta, Totals
+from specchat.chat.events import (
+    Finished,
+    LoadingProgress,
+    Notice,
+    PrefillProgress,
+    TextDelta,
+    ThinkingDelta,
+    Totals,
+    Waiting,
+)
 from specchat.repl import answer_printer
 from specchat.repl.answer_printer import AnswerPrinter
+from specchat.repl.interrupt import InterruptFlag
+from specchat.repl.terminal_ui import terminal_edit_ui
 from specchat.terminal import guarded_terminal
 from tests.each_row import each_row
 from tests.front import Bytes, command
@@ -59,3 +70,43 @@ def test_on_a_pipe_a_long_conversion_says_how_far_it_is_now_and_then(monkeypatch
     assert capsys.readouterr().err.splitlines() == [
         "converting a.gguf…", "converting a.gguf: 40 %…", "converting a.gguf: 80 %…",
     ]  # fmt: skip
+
+
+STAGES = [
+    LoadingProgress("target", 0, 0), LoadingProgress("target", 0, 0, "compiling the CPU kernels"),
+    LoadingProgress("target", 0, 9), Waiting("another answer"), PrefillProgress(0, 3000), PrefillProgress(1200, 3000),
+    PrefillProgress(3000, 3000),
+]  # fmt: skip
+LINES = ["loading the target model…", "compiling the CPU kernels…", "waiting for another answer…"]
+
+
+@each_row("front_end", ["answer", "edit"])
+def test_on_a_pipe_each_stage_is_a_line_once_and_reading_only_where_it_takes_long(monkeypatch, capsys, front_end):
+    now = [100.0]
+    monkeypatch.setattr(answer_printer.time, "monotonic", lambda: now[0])
+    on_event = AnswerPrinter().on_event if front_end == "answer" else terminal_edit_ui(InterruptFlag()).on_event
+    for event in STAGES:
+        on_event(event)
+    short = capsys.readouterr().err.splitlines()
+    for done in (10, 1200, 2900):
+        now[0] += 6
+        on_event(PrefillProgress(done, 3000))
+
+    assert short == LINES
+    assert capsys.readouterr().err.splitlines() == ["reading 3,000 tokens: 40 %…"]
+
+
+def test_on_a_terminal_the_stage_is_one_line_that_is_gone_before_a_notice_and_the_answer(monkeypatch):
+    answer, talk = Bytes(), Bytes(is_terminal=True)
+    monkeypatch.setattr(sys, "stdout", answer)
+    monkeypatch.setattr(sys, "stderr", talk)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    with guarded_terminal():
+        printing = AnswerPrinter()
+        for event in (*STAGES[:6], Notice("a notice"), TextDelta("c")):
+            printing.on_event(event)
+
+    shown = talk.content().decode().split("\r\x1b[2K")
+    assert shown[-3:] == ["reading 3,000 tokens…", "reading 3,000 tokens: 40 %…", "a notice\n"]
+    assert answer.content() == b"c"

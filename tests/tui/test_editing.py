@@ -181,7 +181,7 @@ def test_what_does_not_parse_in_part_is_decided_again(run_on_screen, file):
 def test_stopping_the_model_writes_nothing_and_keeps_the_unsent_text(run_on_screen, file, key):
     async def scenario(driver):
         await driver.submit("/edit a.py read")
-        await driver.wait_for_text("prefill: 1 of 3 tokens")
+        await driver.wait_for_text("reading 3 tokens: 33 %")
         await driver.type("a draft")
         await driver.press(key)
 

@@ -17,3 +17,17 @@ def test_a_nearly_full_context_adds_one_note_under_the_answer_that_filled_it(run
         assert ["TurnView", "Static", "TurnView"] == blocks
 
     run_on_screen(scenario, session_request=SessionRequest(settings=read_settings("narrow")))
+
+
+def test_a_notice_that_comes_before_the_answer_stands_before_it(run_on_screen):
+    async def scenario(driver):
+        await driver.submit("agent\nnotice look out | the answer")
+        await driver.wait_until(lambda: driver.turns and driver.turns[0].is_final)
+
+        [notice] = driver.chat.query(".remark")
+        blocks = [block for block in driver.turns[0].children if block.display]
+        assert "look out" == str(notice.render())
+        assert blocks.index(notice) < blocks.index(driver.turns[0].query_one("MarkdownAnswer"))
+        assert blocks.index(driver.turns[0].query_one(".question")) < blocks.index(notice)
+
+    run_on_screen(scenario)

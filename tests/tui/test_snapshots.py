@@ -83,7 +83,7 @@ def request_messages(text: str, *files: str) -> list[WorkerMessage]:
     request = Request(text, tuple(Attachment(name, "x") for name in files))
     return [
         OPENED,
-        EngineState("ready", 3 * 2**30),
+        EngineState(None, 3 * 2**30),
         Asked(request),
         PrefillProgress(300, 300),
         Routed("lookup", 8, "why", 7),
@@ -182,8 +182,8 @@ def show_question(question: str) -> Callable[[ScreenDriver], Awaitable[None]]:
 
 LOADS = "this loads other models; go on?\n  org/name (15.3 GiB, on this disk)\n  org/small (1.1 GiB, not on this disk)"
 STATES = [
-    State("empty", [OPENED, EngineState("ready", 0)]),
-    State("loading", [OPENED, EngineState("loading", 0), LoadingProgress("target", 3, 8)]),
+    State("empty", [OPENED, EngineState(None, 0)]),
+    State("loading", [OPENED, EngineState(LoadingProgress("target", 0, 0), 0), LoadingProgress("target", 3, 8)]),
     State("reading", [*request_messages("rename feed to push")[:3], PrefillProgress(2100, 5400)]),
     State("writing", WRITING),
     State("answered", ANSWERED),

@@ -26,7 +26,12 @@ class State:
 
 STATES = [
     State("empty", narrow=("Ask something below", " ready"), wide=("profile chat · embedded", "│ RAM")),
-    State("reading", pending="read", narrow=("prefill 33% Esc stop",), wide=("prefill 1/3 tok 33% │", "│ Esc stop")),
+    State(
+        "reading",
+        pending="read",
+        narrow=("reading 3 tokens: 33 % │ Esc",),
+        wide=("reading 3 tokens: 33 % │", "│ Esc stop"),
+    ),
     State(
         "writing",
         pending="slowly 100000",
@@ -48,8 +53,8 @@ STATES = [
     State(
         "editing a file",
         pending="/edit pyproject.toml read",
-        narrow=("prefill: 1 of 3",),
-        wide=("prefill 1/3 tok 33%",),
+        narrow=("reading 3 tokens: 33 %",),
+        wide=("reading 3 tokens: 33 % │",),
     ),
     State(
         "refused",

@@ -21,6 +21,7 @@ from specchat.chat.events import (
     StepDone,
     TextDelta,
     Totals,
+    Waiting,
 )
 from specchat.drawing.glyphs import ASCII, UNICODE
 from specchat.tui.live_stats import WINDOW_STEPS, AcceptanceShares, LiveStats, Phase, Progress, StatsSnapshot
@@ -35,16 +36,16 @@ WRITING = StatsSnapshot(
     tokens_by_step=(1, 3, 7, 8, 6, 7, 7, 8), acceptance=AcceptanceShares(accepted=0.7, rejected=0.2),
 )  # fmt: skip
 READING = StatsSnapshot(
-    Phase.PREFILL, Progress("prompt", 2100, 5400, 1.1, 1840), context_tokens=5400, context_window=32768,
-    memory_bytes=MEMORY,
+    Phase.WAITING, Progress("", "reading 5,400 tokens: 38 %", 1.1, 1840), True, context_tokens=5400,
+    context_window=32768, memory_bytes=MEMORY,
 )  # fmt: skip
-LOADING = StatsSnapshot(Phase.LOADING, Progress("target", 45, 100, 12.4))
+LOADING = StatsSnapshot(Phase.WAITING, Progress("", "loading the target model: 45 %", 12.4))
 PAUSED = replace(WRITING, is_speculation_paused=True, speedup=Speedup(0.9), tokens_per_second=51.0)
 WIDE = (
     "auto▸ngram K8 │ █████░░· acc 82% (ses 74%) │ 6.5 tok/step │ 142 t/s ×2.7 │ ttft 0.2s │ ctx 3.1k/32k 10%"
     " │ RAM 17.2G"
 )
-STARTING = StatsSnapshot(Phase.STARTING, Progress("starting the engine", elapsed_seconds=3.2))
+STARTING = StatsSnapshot(Phase.WAITING, Progress("", "starting the engine", 3.2))
 
 
 @each_row(
@@ -54,11 +55,13 @@ STARTING = StatsSnapshot(Phase.STARTING, Progress("starting the engine", elapsed
         (WRITING, 80, UNICODE, "auto▸ngram K8 │█████░░· acc 82%│6.5 tok/step│142 t/s ×2.7│ctx 3.1k/32k│RAM 17.2G"),
         (WRITING, 79, UNICODE, "ngram8 acc 82% 6.5tok/step 142t/s ×2.7 ctx10%"),
         (WRITING, 100, ASCII, "auto>ngram K8 |#####xx. acc 82%|6.5 tok/step|142 t/s x2.7|ctx 3.1k/32k|RAM 17.2G"),
-        (READING, 100, UNICODE, "prefill 2.1k/5.4k tok 39% │ 1840 t/s │ ctx 5.4k/32k │ RAM 17.2G │ Esc stop"),
-        (READING, 40, UNICODE, "prefill 39% Esc stop"),
-        (READING, 100, ASCII, "prefill 2.1k/5.4k tok 39% | 1840 t/s | ctx 5.4k/32k | RAM 17.2G | Esc stop"),
+        (READING, 100, UNICODE, "reading 5,400 tokens: 38 % │ 1840 t/s │ ctx 5.4k/32k │ RAM 17.2G │ Esc stop"),
+        (READING, 40, UNICODE, "reading 5,400 tokens: 38 % │ Esc stop"),
+        (READING, 100, ASCII, "reading 5,400 tokens: 38 % | 1840 t/s | ctx 5.4k/32k | RAM 17.2G | Esc stop"),
         (PAUSED, 100, UNICODE, "plain (speculation paused: 0.9× over 64 steps) │ 51 t/s │ ctx 3.1k/32k │ RAM 17.2G"),
-        (LOADING, 100, UNICODE, "loading target 45% │ 12s"),
+        (LOADING, 100, UNICODE, "loading the target model: 45 % │ 12s"),
+        (replace(LOADING, is_answering=True), 40, UNICODE, "loading the target model: 45 % │ 12s"),
+        (replace(STARTING, is_answering=True), 40, UNICODE, "starting the engine │ 3s │ Esc stop"),
         (STARTING, 100, UNICODE, "starting the engine │ 3s"),
         (StatsSnapshot(context_window=8192), 100, UNICODE, "ready │ ctx 0/8k"),
         (replace(WRITING, variant="lookup", drafter=""), 10, UNICODE, "lookup8"),
@@ -226,12 +229,14 @@ def test_64_steps_without_draft_tokens_are_a_pause_unless_pinned():
 
 def test_loading_and_prefill_are_distinct_and_timed():
     live_stats = live_stats_after(LoadingProgress("target", 1, 4))
-    assert (Phase.LOADING, "target", 1, 4) == (live_stats.phase, *_progress(live_stats)[:3])
+    assert (Phase.WAITING, "loading the target model: 25 %") == (live_stats.phase, live_stats.progress.text)
     assert 1.9 == pytest.approx(live_stats.snapshot(2.0).progress.elapsed_seconds)
 
-    live_stats.on_event(PrefillProgress(128, 1000, 100), 3.0)
-    live_stats.on_event(PrefillProgress(612, 1000, 100), 4.0)
-    assert (Phase.PREFILL, 512.0) == (live_stats.phase, live_stats.snapshot(4.0).progress.tokens_per_second)
+    live_stats.on_event(PrefillProgress(100, 3100, 100), 3.0)
+    live_stats.on_event(PrefillProgress(1300, 3100, 100), 5.0)
+    progress = live_stats.snapshot(5.0).progress
+    assert ("reading 3,000 tokens: 40 %", 600.0) == (progress.text, progress.tokens_per_second)
+    assert Phase.WAITING is live_stats.phase
 
     live_stats.on_event(Failed("gone"), 5.0)
     assert Phase.IDLE is live_stats.phase
@@ -240,11 +245,18 @@ def test_loading_and_prefill_are_distinct_and_timed():
 def test_a_conversion_before_loading_is_named_as_it_is():
     live_stats = live_stats_after(LoadingProgress("target", 1, 4, "converting tiny.gguf"))
 
-    assert (Phase.STARTING, "converting tiny.gguf", 1, 4) == (live_stats.phase, *_progress(live_stats)[:3])
+    assert (Phase.WAITING, "converting tiny.gguf: 25 %") == (live_stats.phase, live_stats.progress.text)
 
 
-def _progress(live_stats: LiveStats):
-    return live_stats.progress.label, live_stats.progress.done, live_stats.progress.total
+def test_a_question_that_waits_for_what_was_shown_before_it_shows_that_on():
+    live_stats = live_stats_after(Waiting("the engine"))
+    live_stats.start_turn(2.0)
+
+    assert "waiting for the engine" == live_stats.progress.text
+    live_stats.on_event(Waiting("another answer"), 3.0)
+    assert ("waiting for another answer", 1.0) == (
+        live_stats.snapshot(4.0).progress.text, live_stats.snapshot(4.0).progress.elapsed_seconds,
+    )  # fmt: skip
 
 
 def test_text_alone_changes_no_number():

@@ -95,9 +95,11 @@ def test_a_request_may_be_sent_before_the_engine_runs(run_on_screen):
 
 def test_loading_is_shown_and_can_be_stopped(run_on_screen):
     async def scenario(driver):
-        await driver.wait_until(lambda: driver.status.startswith("loading the models"))
+        await driver.wait_until(lambda: driver.status.startswith("loading the target model"))
         await driver.run_command("count 3")
-        await driver.wait_until(lambda: driver.status.startswith("loading target"))
+        await driver.wait_until(
+            lambda: driver.status.startswith("loading the target model") and "Esc stop" in driver.status
+        )
         await driver.press("escape")
         await driver.wait_for_text("stopped, the partial answer is kept")
 
@@ -107,7 +109,7 @@ def test_loading_is_shown_and_can_be_stopped(run_on_screen):
 def test_prefill_is_shown_and_can_be_stopped(run_on_screen):
     async def scenario(driver):
         await driver.run_command("read")
-        await driver.wait_until(lambda: driver.status.startswith("prefill 1/3 tok 33%"))
+        await driver.wait_until(lambda: driver.status.startswith("reading 3 tokens: 33 %"))
         await driver.press("escape")
         await driver.wait_for_text("stopped")
 

@@ -22,12 +22,12 @@ from specchat.chat.events import (
     Event,
     Failed,
     Finished,
-    LoadingProgress,
     Routed,
     TextDelta,
     ThinkingDelta,
     ToolCallDelta,
     Totals,
+    Waiting,
 )
 from specchat.chat.request import LARK, SCHEMA, AnswerFormat, Request
 from specchat.chat.streamed_calls import StreamedCalls
@@ -106,7 +106,7 @@ def connect_server(
 ) -> ServerEngine:
     """Connect to the server of a profile. ModelError for no server, another backend, or a missing model."""
     models = profile.models
-    on_event(LoadingProgress(f"server at {models.url}", 0, 0))
+    on_event(Waiting(f"the server at {models.url}"))
     client = ServerClient(models.url, read_api_key(models.api_key_file), timeouts)
     try:
         _check_server(client, models.backend, models.target)

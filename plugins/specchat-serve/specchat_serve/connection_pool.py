@@ -169,11 +169,11 @@ class ConnectionPool:
         self, connection: PooledConnection, request: EngineRequest | FimRequest, stream: AnswerStream
     ) -> None:
         try:
-            is_loading = False
+            shown = set[str]()
             for event in connection.stream_events(request, stream.cancelled):
-                if isinstance(event, LoadingProgress) and not is_loading:
-                    self._notify(event.text.rstrip("…"))
-                    is_loading = True
+                if isinstance(event, LoadingProgress) and event.stage not in shown:
+                    shown.add(event.stage)
+                    self._notify(event.stage)
                 self._emit(stream, event)
         except SpecchatError as error:
             self._emit(stream, Failed.from_error(error))

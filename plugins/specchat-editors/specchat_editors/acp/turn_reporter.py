@@ -12,8 +12,9 @@ from specchat.chat.events import (
     Event,
     Failed,
     Finished,
-    LoadingProgress,
     Notice,
+    PrefillProgress,
+    Stage,
     TextDelta,
     ThinkingDelta,
     Totals,
@@ -49,8 +50,9 @@ class TurnReporter:
         self.send(*chunks(updates.ANSWER_CHUNK, text, self.message_id))
 
     def on_event(self, event: Event) -> None:
-        if isinstance(event, LoadingProgress):
-            self._on_loading(event)
+        if isinstance(event, Stage):
+            if not isinstance(event, PrefillProgress) or 0 < event.fraction < 1:  # a short prompt is read at once
+                self._on_stage(event)
             return
         self.end_loading(is_done=not isinstance(event, Failed))
         if isinstance(event, TextDelta):
@@ -65,8 +67,8 @@ class TurnReporter:
             self.send(updates.tool_call_end(self._loading_id, is_done=is_done))
             self._loading_id = ""
 
-    def _on_loading(self, event: LoadingProgress) -> None:
-        title = _loading_title(event)
+    def _on_stage(self, event: Stage) -> None:
+        title = _stage_title(event)
         if not self._loading_id:
             self._loading_count += 1
             self._loading_id = f"loading-{self.message_id[:8]}-{self._loading_count}"
@@ -76,11 +78,10 @@ class TurnReporter:
         self._loading_title = title
 
 
-def _loading_title(event: LoadingProgress) -> str:
-    """What is loaded and how far that is, in steps, because each title is a message to the editor."""
-    text = f"{event.text[0].upper()}{event.text[1:]}".rstrip("…")
-    percent = 100 * event.done // event.total // PERCENT_STEP * PERCENT_STEP if event.total else 0
-    return f"{text} ({percent} %)" if percent and not event.preparation else text
+def _stage_title(event: Stage) -> str:
+    """What the user waits for and how far that is, in steps, because each title is a message to the editor."""
+    percent = int(100 * event.fraction) // PERCENT_STEP * PERCENT_STEP
+    return f"{event.stage[0].upper()}{event.stage[1:]}{f': {percent} %' if percent else ''}"
 
 
 def stream_answer(

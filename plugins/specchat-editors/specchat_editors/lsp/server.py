@@ -15,7 +15,7 @@ from pygls.lsp.server import LanguageServer
 
 from specchat import __version__
 from specchat.app.edit_progress import RewriteAlignment
-from specchat.chat.events import Notice, PrefillProgress, Routed, TextDelta
+from specchat.chat.events import Notice, Routed, Stage, TextDelta
 from specchat.errors import CancelledError, NoChangeError, SpecchatError
 from specchat.host.client import SessionRequest
 from specchat.profile import DEFAULT_PROFILE
@@ -232,9 +232,7 @@ class SpecchatLanguageServer:
 
         def on_event(event: object) -> None:
             nonlocal alignment
-            if isinstance(event, PrefillProgress):
-                loop.call_soon_threadsafe(progress.report, 0.0, "prefill")
-            elif isinstance(event, Notice):
+            if isinstance(event, Stage | Notice):
                 loop.call_soon_threadsafe(progress.report, 0.0, event.text)
             elif isinstance(event, Routed):  # another answer begins
                 alignment = RewriteAlignment(original or "")

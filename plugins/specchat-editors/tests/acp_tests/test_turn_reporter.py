@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.chat.events import Failed, Finished, LoadingProgress, TextDelta, ThinkingDelta, Totals
+from specchat.chat.events import (
+    Failed,
+    Finished,
+    LoadingProgress,
+    PrefillProgress,
+    TextDelta,
+    ThinkingDelta,
+    Totals,
+    Waiting,
+)
 from specchat.errors import HostError, SpecchatError
 from specchat_editors.acp.file_edit import RewriteProgress
 from specchat_editors.acp.turn_reporter import TurnReporter, stream_answer
@@ -38,7 +47,7 @@ def answered(client, *events):
 def test_loading_a_model_is_a_tool_call_that_ends_with_the_first_text(client):
     response = answered(client, LOADING, LOADING, TextDelta("a"), Finished("stop", Totals()))
 
-    assert [("Loading the target model (50 %)", "in_progress"), (None, "completed")] == client.states
+    assert [("Loading the target model: 50 %", "in_progress"), (None, "completed")] == client.states
     assert "end_turn" == response["stopReason"]
 
 
@@ -49,15 +58,26 @@ def test_loading_shows_how_far_it_is(client):
     )  # fmt: skip
 
     shown = [title for title, status in client.states if status == "in_progress"]
-    assert ["Loading the target model", "Loading the target model (10 %)"] == shown[:2]
-    assert ["Loading the target model (90 %)", (None, "completed")] == [shown[-1], client.states[-1]]
+    assert ["Loading the target model", "Loading the target model: 10 %"] == shown[:2]
+    assert ["Loading the target model: 90 %", (None, "completed")] == [shown[-1], client.states[-1]]
     assert 10 == len(shown)
+
+
+def test_a_long_prompt_and_the_answer_of_another_client_are_named_and_a_short_prompt_is_not(client):
+    answered(
+        client, Waiting("another answer"), PrefillProgress(0, 3000), PrefillProgress(1200, 3000),
+        PrefillProgress(3000, 3000), TextDelta("a"), Finished("stop", Totals()),
+    )  # fmt: skip
+    answered(client, PrefillProgress(0, 40), PrefillProgress(40, 40), TextDelta("a"), Finished("stop", Totals()))
+
+    shown = [("Waiting for another answer", "in_progress"), ("Reading 3,000 tokens: 40 %", "in_progress")]
+    assert [*shown, (None, "completed")] == client.states
 
 
 def test_loading_names_each_model(client):
     answered(client, LOADING, LoadingProgress("draft", 0, 2), TextDelta("a"), Finished("stop", Totals()))
 
-    assert ["Loading the target model (50 %)", "Loading the draft model"] == [
+    assert ["Loading the target model: 50 %", "Loading the draft model"] == [
         title for title, status in client.states if status == "in_progress"
     ]
 
