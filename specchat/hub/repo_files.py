@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from huggingface_hub import constants, get_session
+from huggingface_hub import constants
 from huggingface_hub.errors import (
     FileMetadataError,
     GatedRepoError,
@@ -24,7 +24,7 @@ from huggingface_hub.hf_api import ModelInfo, RepoSibling
 from huggingface_hub.utils import validate_repo_id
 
 from specchat.errors import ModelError, first_line
-from specchat.hub.bounded_response import HTTPError, bounded_response
+from specchat.hub.bounded_response import HTTPError, bounded_response, respond
 from specchat.hub.needed_files import is_digest, needed_files
 from specchat.paths import hub_repo_folder
 
@@ -104,9 +104,11 @@ def list_repo_files(source: str, *, is_draft: bool = False) -> RepoListing:
 def hub_file(source: str, sibling: RepoSibling) -> HubFile:
     """A file of the hub's listing. ModelError for an invalid name, size or hash."""
     digest = sibling.lfs.sha256 if sibling.lfs else sibling.blob_id
-    if not isinstance(sibling.size, int) or sibling.size < 0 or not sibling.rfilename.isprintable():
-        raise ModelError(f"{source}: the hub lists {sibling.rfilename!r} without a size, or with an invalid name")
-    return HubFile(sibling.rfilename, sibling.size, _checked_hash(source, digest))
+    name = sibling.rfilename
+    is_inside = name.isprintable() and not {"", ".", ".."} & {*name.split("/")} and not {"\\", ":"} & {*name}
+    if not isinstance(sibling.size, int) or sibling.size < 0 or not is_inside:
+        raise ModelError(f"{source}: the hub lists {name!r} without a size, or with an invalid name")
+    return HubFile(name, sibling.size, _checked_hash(source, digest))
 
 
 def _checked_hash(source: str, digest: str | None) -> str:
@@ -158,7 +160,7 @@ def offline_reason() -> str:
     if constants.is_offline_mode():
         return "HF_HUB_OFFLINE is set"
     try:
-        get_session().head(constants.ENDPOINT, timeout=PROBE_SECONDS)
+        respond("HEAD", constants.ENDPOINT, {}, PROBE_SECONDS).close()
     except (HTTPError, OSError):
         return f"the hub ({constants.ENDPOINT}) cannot be reached"
     return ""

@@ -198,7 +198,10 @@ UNREADABLE = (b"x" * (MAX_LINE_BYTES + 1), b"no JSON", b"[" * 200_000, b"[]", b"
 
 @each_row("line", UNREADABLE)
 def test_what_a_client_cannot_read_is_a_refusal_in_a_sentence(line):
-    with host_that_sends(line) as connection, pytest.raises(HostError, match="sent what cannot be read: [a-z]") as said:
+    with (
+        host_that_sends(line) as connection,
+        pytest.raises(HostError, match=r"sent what cannot be read: [a-z]") as said,
+    ):
         connection.call("stats", {})
 
     assert str(said.value).isprintable() and len(str(said.value)) < 200
