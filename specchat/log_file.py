@@ -7,7 +7,13 @@ warnings) count, because the size of the file does.
 import logging
 import os
 import stat
+import sys
 from contextlib import suppress
+from io import FileIO, TextIOWrapper
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 MAX_LOG_BYTES = 5 * 2**20
 STDERR = 2
@@ -25,7 +31,17 @@ class BoundedStderrHandler(logging.StreamHandler):
         super().emit(record)
 
 
+class LossyFile(FileIO):
+    """What a full disk has no room for is lost, and no `print` of a library fails."""
+
+    def write(self, data: "ReadableBuffer") -> int:
+        with suppress(OSError):
+            super().write(data)
+        return memoryview(data).nbytes
+
+
 def log_to_stderr(level: int) -> None:
     """Log on standard error from now on, with time, level and source."""
+    sys.stderr = TextIOWrapper(LossyFile(STDERR, "ab", closefd=False), errors="replace", write_through=True)
     handlers = [BoundedStderrHandler()]
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", handlers=handlers)
