@@ -24,6 +24,7 @@ from acp_tests.test_process import COMMAND, ROOT, bare_environment
 SECRET = "the secret of another folder\n"
 FILES = ClientCapabilities(fs=FileSystemCapabilities(read_text_file=True, write_text_file=True))
 WRITE = script(("write", {"path": "new.txt", "content": "new\n"}))
+FOR_EDITORS = pytest.mark.parametrize("capabilities", [None, pytest.param(FILES, marks=pytest.mark.full)])
 CANCELLED = DeniedOutcome(outcome="cancelled")
 
 
@@ -108,7 +109,7 @@ def state_of(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("capabilities", [None, pytest.param(FILES, marks=pytest.mark.full)], ids=["plain", "with files"])
+@FOR_EDITORS
 def test_nothing_outside_is_read_or_written_and_nobody_is_asked_for_it(runtime, project, capabilities):
     client, names = Client(), outside(project)
     calls = [
@@ -144,7 +145,7 @@ def refuse() -> AllowedOutcome:
     raise acp.RequestError(-32000, "no questions here")
 
 
-@pytest.mark.parametrize("capabilities", [None, pytest.param(FILES, marks=pytest.mark.full)], ids=["plain", "with files"])
+@FOR_EDITORS
 def test_without_a_permission_nothing_is_written(runtime, project, capabilities):
     answers = [chosen("reject"), chosen("stop"), chosen("no such option"), chosen(""), CANCELLED, refuse]
     client = Client()
