@@ -150,6 +150,18 @@ def test_every_command_of_a_group_is_on_a_page(group: str, name: str):
     assert name in {each for word in seconds for each in word.split("|")}
 
 
+@each_row("page, heading", [("SECURITY.md", "## What is defended"), ("docs/reliability.md", "## What is tested")])
+def test_each_row_about_safety_names_tests_which_exist(page, heading):
+    text = (ROOT / page).read_text(encoding="utf-8").partition(heading)[2].partition("\n## ")[0]
+    _head, _line, *rows = [line.strip("|").split(" | ") for line in text.splitlines() if line.startswith("|")]
+
+    assert len(rows) >= 18
+    for what, promise, tests in rows:
+        paths = re.findall(r"`([\w./-]+)`", tests)
+        assert paths or promise.startswith("no: "), what
+        assert [] == [path for path in paths if not (ROOT / path).exists()], what
+
+
 def test_every_instrument_that_a_page_calls_exists():
     named = {
         (page.name, name) for page in PAGES for name in re.findall(r"-m (tools(?:\.\w+)+)", page.read_text("utf-8"))
