@@ -77,9 +77,8 @@ def stop_host() -> StoppedHost | None:
             os.kill(process_id, signal.SIGCONT)  # a suspended process can react only when it runs
         if _until(lambda: try_lock(lock), STOP_SECONDS):
             return StoppedHost(process_id, was_killed=False)
-        if _start_time(process_id) != started:
-            process_id = _holder(lock)
-        os.kill(process_id, getattr(signal, "SIGKILL", signal.SIGTERM))
+        if _start_time(process_id) == started:
+            os.kill(process_id, getattr(signal, "SIGKILL", signal.SIGTERM))
         if _until(lambda: try_lock(lock), KILL_SECONDS):
             return StoppedHost(process_id, was_killed=True)
     raise HostError(f"the engine process {process_id} was killed and has not ended; it may wait for a disk")

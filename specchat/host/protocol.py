@@ -140,13 +140,8 @@ def decode_requests(lines: Iterator[bytes | None]) -> Iterator[RpcRequest | RpcE
 
 
 def decode_host_messages(lines: Iterator[bytes | None]) -> Iterator[RpcNotification | RpcResponse | RpcError]:
-    """The messages on the client's side: notifications, responses and errors, of which some are lines that are none.
-
-    Objects that are no message are ignored, as unknown fields are.
-    """
+    """The messages on the client's side; an error for a line that cannot be read. Other objects are ignored."""
     for line in lines:
-        if line == b"":
-            continue
         body = parse_object(line)
         if isinstance(body, RpcError):
             yield RpcError(None, body.code, f"the engine process sent what cannot be read: {body.message}")

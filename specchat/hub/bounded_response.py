@@ -36,21 +36,19 @@ def bounded_response(url: str, max_bytes: int, window_bytes: int, **headers: str
 def respond(method: str, url: str, headers: dict[str, str], seconds: float) -> Any:
     """A response whose body nothing has read yet. HTTPError when its headers are not here in time."""
     opened = Future[Any]()
-    Thread(
-        target=_open, args=(opened, method, url, headers, seconds), daemon=True
-    ).start()  # they may come byte by byte
+
+    def send() -> None:
+        try:
+            request = get_session().build_request(method, url, headers=headers, timeout=seconds)
+            opened.set_result(get_session().send(request, stream=True))
+        except BaseException as error:  # noqa: BLE001 (it is raised where the response is awaited)
+            opened.set_exception(error)
+
+    Thread(target=send, daemon=True).start()  # they may come byte by byte
     try:
         return opened.result(seconds)
     except TimeoutError:
         raise HTTPError("it did not answer in time") from None
-
-
-def _open(opened: Future[Any], method: str, url: str, headers: dict[str, str], seconds: float) -> None:
-    try:
-        request = get_session().build_request(method, url, headers=headers, timeout=seconds)
-        opened.set_result(get_session().send(request, stream=True))
-    except BaseException as error:  # noqa: BLE001 (it is raised where the response is awaited)
-        opened.set_exception(error)
 
 
 def _bounded(read: Callable[[], Iterator[bytes]], is_packed: bool, most: int, window_bytes: int) -> Iterator[bytes]:

@@ -12,11 +12,9 @@ from pathlib import Path
 
 from huggingface_hub import constants
 from huggingface_hub.errors import (
-    FileMetadataError,
     GatedRepoError,
     HfHubHTTPError,
     HFValidationError,
-    LocalEntryNotFoundError,
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
 )
@@ -146,11 +144,11 @@ def hub_errors_as_model_errors(source: str) -> Generator[None]:
         raise ModelError(f"{source}: {message}") from error
     except HFValidationError as error:
         raise ModelError(f"{source}: not a hub id like org/name") from error
-    except (HTTPError, LocalEntryNotFoundError) as error:
+    except HTTPError as error:
         message = f"the hub ({hub}) cannot be reached or closed the connection ({first_line(error)})"
         has_part = any(hub_repo_folder(source).glob("blobs/*.incomplete"))
         raise ModelError(f"{source}: {message}{'; the downloaded part is kept' * has_part}") from error
-    except (FileMetadataError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         message = f"the server at {hub} is not a hub; does this network have a login page?"
         raise ModelError(f"{source}: {message}") from error
 

@@ -181,9 +181,8 @@ def _remove_oldest(folder: Path, now: float, budget_bytes: int) -> None:
 
     After the clock was set back, a file of tomorrow was used before it: it is as old as it is far away.
     """
-    files = sorted((abs(now - path.lstat().st_mtime), path) for path in folder.iterdir())
     held = 0
-    for age, path in files:
+    for age, path in sorted((abs(now - path.lstat().st_mtime), path) for path in folder.iterdir()):
         status = path.lstat()
         held += status.st_size
         is_left_half = path.suffix != KV_FILE_ENDING and age > MAX_WRITING_SECONDS
