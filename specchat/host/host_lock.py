@@ -55,11 +55,10 @@ def running_host() -> int | None:
 
 def describe_host() -> str:
     """The engine process in words, with its process id where it is known."""
-    try:
-        process_id = running_host()
-    except HostError:
-        process_id = None
-    return f"the engine process {process_id}" if process_id else "the engine process"
+    with suppress(HostError):
+        if process_id := running_host():
+            return f"the engine process {process_id}"
+    return "the engine process"
 
 
 def no_answer_error(seconds: float) -> HostError:

@@ -20,10 +20,17 @@ WINDOW_SECONDS = 30.0
 
 
 @contextmanager
-def bounded_response(url: str, max_bytes: int, window_bytes: int, **headers: str) -> Generator[Any]:
+def bounded_response(
+    url: str, max_bytes: int, window_bytes: int, open_seconds: float = 0.0, **headers: str
+) -> Generator[Any]:
     """A response that is no error. HTTPError for more bytes, and for fewer in any `WINDOW_SECONDS` before its end."""
-    headers = {**build_hf_headers(), "Accept-Encoding": "identity", **headers}
-    response = respond("GET", url, headers, WINDOW_SECONDS)
+    opened, headers = Future[Any](), {**build_hf_headers(), "Accept-Encoding": "identity", **headers}
+    seconds = open_seconds or WINDOW_SECONDS
+    Thread(target=_open, args=(opened, url, headers, seconds), daemon=True).start()  # headers may come byte by byte
+    try:
+        response = opened.result(seconds)
+    except TimeoutError:
+        raise HTTPError("it did not answer in time") from None
     read = response.iter_raw
     response.iter_raw = lambda *_: _bounded(read, "content-encoding" in response.headers, max_bytes, window_bytes)
     try:
@@ -33,22 +40,12 @@ def bounded_response(url: str, max_bytes: int, window_bytes: int, **headers: str
         response.close()
 
 
-def respond(method: str, url: str, headers: dict[str, str], seconds: float) -> Any:
-    """A response whose body nothing has read yet. HTTPError when its headers are not here in time."""
-    opened = Future[Any]()
-
-    def send() -> None:
-        try:
-            request = get_session().build_request(method, url, headers=headers, timeout=seconds)
-            opened.set_result(get_session().send(request, stream=True))
-        except BaseException as error:  # noqa: BLE001 (it is raised where the response is awaited)
-            opened.set_exception(error)
-
-    Thread(target=send, daemon=True).start()  # they may come byte by byte
+def _open(opened: Future[Any], url: str, headers: dict[str, str], seconds: float) -> None:
     try:
-        return opened.result(seconds)
-    except TimeoutError:
-        raise HTTPError("it did not answer in time") from None
+        request = get_session().build_request("GET", url, headers=headers, timeout=seconds)
+        opened.set_result(get_session().send(request, stream=True))
+    except BaseException as error:  # noqa: BLE001 (it is raised where the response is awaited)
+        opened.set_exception(error)
 
 
 def _bounded(read: Callable[[], Iterator[bytes]], is_packed: bool, most: int, window_bytes: int) -> Iterator[bytes]:

@@ -22,7 +22,7 @@ from huggingface_hub.hf_api import ModelInfo, RepoSibling
 from huggingface_hub.utils import validate_repo_id
 
 from specchat.errors import ModelError, first_line
-from specchat.hub.bounded_response import HTTPError, bounded_response, respond
+from specchat.hub.bounded_response import HTTPError, bounded_response
 from specchat.hub.needed_files import is_digest, needed_files
 from specchat.paths import hub_repo_folder
 
@@ -158,7 +158,8 @@ def offline_reason() -> str:
     if constants.is_offline_mode():
         return "HF_HUB_OFFLINE is set"
     try:
-        respond("HEAD", constants.ENDPOINT, {}, PROBE_SECONDS).close()
-    except (HTTPError, OSError):
-        return f"the hub ({constants.ENDPOINT}) cannot be reached"
-    return ""
+        with bounded_response(constants.ENDPOINT, MAX_LISTING_BYTES, 1, PROBE_SECONDS):
+            return ""
+    except (HTTPError, OSError) as error:
+        is_answer = isinstance(error, HfHubHTTPError)
+        return "" if is_answer else f"the hub ({constants.ENDPOINT}) cannot be reached"

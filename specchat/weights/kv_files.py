@@ -177,11 +177,8 @@ def _removed_if_damaged(path: Path) -> Generator[None]:
 
 
 def _remove_oldest(folder: Path, now: float, budget_bytes: int) -> None:
-    """Keep the files that were used last, of all models, up to the budget, and none that a killed engine left half.
-
-    After the clock was set back, a file of tomorrow was used before it: it is as old as it is far away.
-    """
-    held = 0
+    """Keep the files that were used last, of all models, up to the budget, and none that a killed engine left half."""
+    held = 0  # where the clock was set back, a file of tomorrow is as old as it is far away
     for age, path in sorted((abs(now - path.lstat().st_mtime), path) for path in folder.iterdir()):
         status = path.lstat()
         held += status.st_size
