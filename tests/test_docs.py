@@ -33,7 +33,7 @@ CODE = re.compile(r"```\w*[^\n]*\n(.*?)```|`([^`\n]+)`", re.DOTALL)
 OPTIONS_OF_OTHERS = {  # of acpx, code-server, vLLM, SGLang, llama.cpp, torchrun; tools and plugins of this repository
     "--packages", "--no-fs", "--deny-all", "--install-extension", "--uninstall", "--overwrite",
     "--per-request-spec-decode-metrics", "--every-combination",
-    "--enable-metrics", "--draft-max", "--nnodes", "--rdzv-endpoint", "--cpu", "--front-end",
+    "--into", "--enable-metrics", "--draft-max", "--nnodes", "--rdzv-endpoint", "--cpu", "--front-end",
     "--enable-auto-tool-choice", "--tool-call-parser", "--jinja", "--model-shape", "--filter", "--prompt-tokens",
     "--drafters", "--budgets", "--threads", "--temperatures", "--columns", "--restart", "--limit",
 }  # fmt: skip

@@ -75,14 +75,11 @@ def pull(listing: RepoListing, on_progress: OnProgress) -> Path:
 def _put_into_snapshot(listing: RepoListing, file: HubFile) -> None:
     """Give a file its name: a link to its bytes, or a copy where the disk has no links."""
     blob, path = listing.blob_path(file), listing.snapshot / file.name
-    if path.exists():
-        return
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)  # a link to nothing
     try:
         path.symlink_to(os.path.relpath(blob, path.parent))
-    except OSError:
-        if not path.exists():  # no other process was quicker
+    except OSError:  # also where it is there
+        if not path.exists():
             shutil.copyfile(blob, listing.partial_path(file)).replace(path)
 
 
