@@ -161,5 +161,4 @@ def offline_reason() -> str:
         with bounded_response(constants.ENDPOINT, MAX_LISTING_BYTES, 1, PROBE_SECONDS):
             return ""
     except (HTTPError, OSError) as error:
-        is_answer = isinstance(error, HfHubHTTPError)
-        return "" if is_answer else f"the hub ({constants.ENDPOINT}) cannot be reached"
+        return "" if isinstance(error, HfHubHTTPError) else f"the hub ({constants.ENDPOINT}) cannot be reached"
