@@ -7,7 +7,9 @@ warnings) count, because the size of the file does.
 import logging
 import os
 import stat
+import sys
 from contextlib import suppress
+from io import FileIO, TextIOWrapper
 
 MAX_LOG_BYTES = 5 * 2**20
 STDERR = 2
@@ -25,7 +27,17 @@ class BoundedStderrHandler(logging.StreamHandler):
         super().emit(record)
 
 
+class LossyText(TextIOWrapper):
+    """What a full disk has no room for is lost, and no `print` of a library fails."""
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            super().write(text)
+        return len(text)
+
+
 def log_to_stderr(level: int) -> None:
     """Log on standard error from now on, with time, level and source."""
+    sys.stderr = LossyText(FileIO(STDERR, "ab", closefd=False), errors="replace", write_through=True)
     handlers = [BoundedStderrHandler()]
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", handlers=handlers)

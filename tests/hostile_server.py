@@ -26,15 +26,18 @@ class HostileServer:
     replies: Mapping[str, Reply]  # by the beginning of a path; the first one that fits
     address: str = ""
     requests: list[str] = field(default_factory=list[str])  # their first lines
+    tokens: list[str] = field(default_factory=list[str])  # the header `Authorization` of each; "" for none
     sent_bytes: int = 0
     is_closing: threading.Event = field(default_factory=threading.Event)
 
     def answer(self, connection: socket.socket) -> None:
         with connection, connection.makefile("rb") as received, suppress(OSError):
             line = received.readline().decode()
-            lengths = [each for each in iter(received.readline, b"\r\n") if each.lower().startswith(b"content-length:")]
-            received.read(int(lengths[0].split(b":")[1]) if lengths else 0)
+            pairs = [each.decode().partition(":") for each in iter(received.readline, b"\r\n")]
+            headers = {name.lower(): value.strip() for name, _, value in pairs}
+            received.read(int(headers.get("content-length", 0)))
             self.requests.append(line.strip())
+            self.tokens.append(headers.get("authorization", ""))
             path = line.split(" ")[1]
             for piece in next(reply for start, reply in self.replies.items() if path.startswith(start))():
                 if self.is_closing.wait(0 if piece else PAUSE_SECONDS):
@@ -82,7 +85,7 @@ def flood(piece: bytes, begin: bytes = b"", **headers: object) -> Reply:
 
 def drip(piece: bytes = b" ", begin: bytes = b"", **headers: object) -> Reply:
     """A body that goes on byte by byte: never silent for long, and never at its end."""
-    return lambda: itertools.chain([head(**headers) + begin], *(([NOTHING, piece]) for _ in range(10**6)))
+    return lambda: itertools.chain([head(**headers) + begin], itertools.cycle([NOTHING, piece]))
 
 
 def hang(begin: bytes = b"") -> Iterator[bytes]:
@@ -95,7 +98,7 @@ def endless_headers() -> Iterator[bytes]:
 
 
 def dripping_headers() -> Iterator[bytes]:
-    return itertools.chain([b"HTTP/1.1 200 OK\r\nX: "], *([NOTHING, b"y"] for _ in range(10**6)))
+    return itertools.chain([b"HTTP/1.1 200 OK\r\nX: "], itertools.cycle([NOTHING, b"y"]))
 
 
 def endless_chunk() -> Iterator[bytes]:

@@ -33,7 +33,7 @@ CODE = re.compile(r"```\w*[^\n]*\n(.*?)```|`([^`\n]+)`", re.DOTALL)
 OPTIONS_OF_OTHERS = {  # of acpx, code-server, vLLM, SGLang, llama.cpp, torchrun; tools and plugins of this repository
     "--packages", "--no-fs", "--deny-all", "--install-extension", "--uninstall", "--overwrite",
     "--per-request-spec-decode-metrics", "--every-combination",
-    "--enable-metrics", "--draft-max", "--nnodes", "--rdzv-endpoint", "--cpu", "--front-end",
+    "--into", "--enable-metrics", "--draft-max", "--nnodes", "--rdzv-endpoint", "--cpu", "--front-end",
     "--enable-auto-tool-choice", "--tool-call-parser", "--jinja", "--model-shape", "--filter", "--prompt-tokens",
     "--drafters", "--budgets", "--threads", "--temperatures", "--columns", "--restart", "--limit",
 }  # fmt: skip
@@ -148,6 +148,18 @@ def test_every_command_of_a_group_is_on_a_page(group: str, name: str):
     seconds = {call.words[1] for call in calls() if len(call.words) > 1 and call.words[0] == group}
 
     assert name in {each for word in seconds for each in word.split("|")}
+
+
+@each_row("page, heading", [("SECURITY.md", "## What is defended"), ("docs/reliability.md", "## What is tested")])
+def test_each_row_about_safety_names_tests_which_exist(page, heading):
+    text = (ROOT / page).read_text(encoding="utf-8").partition(heading)[2].partition("\n## ")[0]
+    _head, _line, *rows = [line.strip("|").split(" | ") for line in text.splitlines() if line.startswith("|")]
+
+    assert len(rows) >= 18
+    for what, promise, tests in rows:
+        paths = re.findall(r"`([\w./-]+)`", tests)
+        assert paths or promise.startswith("no: "), what
+        assert [] == [path for path in paths if not (ROOT / path).exists()], what
 
 
 def test_every_instrument_that_a_page_calls_exists():

@@ -1,23 +1,28 @@
-"""The long form of tests/faults, as a table: `python -m tools.fault_runs [--seed N] [RUN=COUNT ...]`.
+"""The long form of tests/faults, as a table: `python -m tools.fault_runs [--seed N] [--into FILE] [RUN=COUNT ...]`.
 
 Runs: cancels, memory, weights, turns, kills (of hosts with the fake engine), model_kills, lines for host, acp, lsp and
 http, and load, whose count is its seconds. Models are those of the default profile: the starter where it is on this
 disk. Each run prints its row when it has ended, and the exit code is 1 when a fault was found. The same seed makes the
 same input; moments of kills depend on the machine. acp and lsp need the plugin specchat-editors, http specchat-serve.
+
+With `--into`, cancels, memory, weights and kills run in pieces with a seed each. The file gets a line of JSON for each
+piece that has ended, and the same command goes on after them.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
+import re
 import socket
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pytest
@@ -39,6 +44,8 @@ COUNTS = {
     "cancels": 500, "memory": 120, "weights": 600, "turns": 2000, "kills": 200, "model_kills": 20,
     "host": 10_000, "acp": 10_000, "lsp": 10_000, "http": 1000, "load": 600,
 }  # fmt: skip
+PIECES = {"cancels": 25, "memory": 20, "weights": 80, "kills": 20, "model_kills": 10}  # counts
+NUMBER = re.compile(r"\d+")
 SETTLED_TURNS = 100
 MAX_GROWTH = 0.02
 HOST_LINES_AT_ONCE = 100
@@ -51,6 +58,53 @@ class Row:
     count: int
     result: str
     is_good: bool
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a run that has a seed of its own."""
+
+    run: str
+    count: int
+    seed: int
+
+
+def pieces_of(run: str, count: int, seed: int) -> list[Piece]:
+    size = PIECES.get(run, count)
+    return [Piece(run, min(size, count - size * number), seed + number) for number in range(math.ceil(count / size))]
+
+
+def added(rows: list[Row]) -> Row:
+    """One row of all pieces of a run: the words are those of each, the numbers in them are added up."""
+    words = {NUMBER.sub("{}", row.result) for row in rows}
+    assert 1 == len(words) == len({row.fault for row in rows}), f"not of one run: {rows}"
+    sums = [sum(map(int, column)) for column in zip(*(NUMBER.findall(row.result) for row in rows), strict=True)]
+    return Row(
+        rows[0].fault, sum(row.count for row in rows), words.pop().format(*sums), all(row.is_good for row in rows),
+        sum(row.seconds for row in rows),
+    )  # fmt: skip
+
+
+def run_piece(piece: Piece) -> Row:
+    started_at = time.monotonic()
+    row = RUNS[piece.run](piece.count, piece.seed)
+    return Row(row.fault, row.count, row.result, row.is_good, round(time.monotonic() - started_at, 1))
+
+
+def run_in_pieces(run: str, count: int, seed: int, path: Path) -> Row:
+    """Run the pieces that the file does not have, and add all of them up."""
+    known = dict[Piece, Row]()
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        stored = json.loads(line)
+        known[Piece(**stored["piece"])] = Row(**stored["row"])
+    pieces = pieces_of(run, count, seed)
+    for piece in pieces:
+        if piece not in known:
+            known[piece] = run_piece(piece)
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"piece": asdict(piece), "row": asdict(known[piece])}) + "\n")
+    return added([known[piece] for piece in pieces]) if len(pieces) > 1 else known[pieces[0]]
 
 
 @contextmanager
@@ -216,15 +270,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Look for faults in a long run, and print a table.")
     parser.add_argument("runs", nargs="*", metavar="RUN[=COUNT]", help=f"default: all; {json.dumps(COUNTS)}")
     parser.add_argument("--seed", type=int, default=20)
+    parser.add_argument("--into", type=Path, metavar="FILE", help="run in pieces, and go on after those in this file")
     options = parser.parse_args()
     print("| fault | count | result | seconds |\n|---|---|---|---|", flush=True)
     are_good = True
     for chosen in options.runs or COUNTS:
-        name, _, count = chosen.partition("=")
-        started_at = time.monotonic()
-        row = RUNS[name](int(count or COUNTS[name]), options.seed)
+        name, _, text = chosen.partition("=")
+        count = int(text or COUNTS[name])
+        if options.into:
+            row = run_in_pieces(name, count, options.seed, options.into)
+        else:
+            row = run_piece(Piece(name, count, options.seed))
         are_good = are_good and row.is_good
-        print(f"| {row.fault} | {row.count} | {row.result} | {time.monotonic() - started_at:.0f} |", flush=True)
+        print(f"| {row.fault} | {row.count} | {row.result} | {row.seconds:.0f} |", flush=True)
     return 0 if are_good else 1
 
 

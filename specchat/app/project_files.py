@@ -117,6 +117,7 @@ class ProjectFiles:
 
         Undo restores the text that the editor had, saved or not.
         """
+        self.workspace.check_writable(path)  # a folder may have become a link since
         old, raw = None if is_new else source.raw, source.encode(new)
         if self.buffers is None or not self.are_written_by_editor:
             return apply_edit(user_undo_store(), instruction, [Replacement(path, old, raw)]).number

@@ -1,8 +1,8 @@
 """The lock that the host holds while it runs, who holds it, and how that process is ended without its cooperation.
 
 The lock file names its holder: the process id and the time at which the process started, because the kernel reuses ids.
-A signal goes to the holder only if both fit and the lock is held. Knows no protocol, so a host that answers nothing can
-be named and ended.
+A signal goes to the holder only if both fit and the lock is held. On a full disk the file names nothing, and the holder
+is the process that listens. Knows no protocol, so a host that answers nothing can be named and ended.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import IO
 from specchat.errors import HostError
 from specchat.file_lock import try_lock
 from specchat.host.address import LOCK_NAME
-from specchat.host.spawn import runtime_folder
+from specchat.host.spawn import listening_process, runtime_folder
 
 STOP_SECONDS = 6.0  # a host stores its answers and exits within four seconds
 KILL_SECONDS = 3.0
@@ -55,11 +55,10 @@ def running_host() -> int | None:
 
 def describe_host() -> str:
     """The engine process in words, with its process id where it is known."""
-    try:
-        process_id = running_host()
-    except HostError:
-        process_id = None
-    return f"the engine process {process_id}" if process_id else "the engine process"
+    with suppress(HostError):
+        if process_id := running_host():
+            return f"the engine process {process_id}"
+    return "the engine process"
 
 
 def no_answer_error(seconds: float) -> HostError:
@@ -71,13 +70,14 @@ def stop_host() -> StoppedHost | None:
     with host_lock() as lock:
         if try_lock(lock):
             return None
-        process_id = _holder(lock)
+        started = _start_time(process_id := _holder(lock))  # one that ends may listen no more
         os.kill(process_id, signal.SIGTERM)  # Windows ends it at once
         if hasattr(signal, "SIGCONT"):
             os.kill(process_id, signal.SIGCONT)  # a suspended process can react only when it runs
         if _until(lambda: try_lock(lock), STOP_SECONDS):
             return StoppedHost(process_id, was_killed=False)
-        os.kill(_holder(lock), getattr(signal, "SIGKILL", signal.SIGTERM))
+        if _start_time(process_id) == started:
+            os.kill(process_id, getattr(signal, "SIGKILL", signal.SIGTERM))
         if _until(lambda: try_lock(lock), KILL_SECONDS):
             return StoppedHost(process_id, was_killed=True)
     raise HostError(f"the engine process {process_id} was killed and has not ended; it may wait for a disk")
@@ -89,6 +89,8 @@ def _holder(lock: IO[bytes]) -> int:
     process_id, _, start_time = lock.read(100).decode(errors="replace").strip().partition(" ")
     if process_id.isdigit() and start_time and _start_time(int(process_id)) == start_time:
         return int(process_id)
+    if listening := listening_process():
+        return listening
     path = runtime_folder() / LOCK_NAME
     raise HostError(f"{path} is held by a process that it does not name; end it by hand ('fuser {path}' names it)")
 

@@ -84,6 +84,7 @@ def _redirect_output_to_log(path: Path) -> None:
     os.dup2(log, 2)
     os.close(log)
     log_to_stderr(logging.INFO)
+    sys.stdout = sys.stderr
 
 
 def _wait_for_lock(lock: IO[bytes]) -> bool:

@@ -139,7 +139,9 @@ class PendingAnswer:
             return
         if isinstance(message, RpcResponse) and message.id == self._silence.question_id:
             yield from self._silence.on_response(message.result)
-        if isinstance(message, RpcError) and message.id == self._request_id:
+        if isinstance(message, RpcError) and message.id in (None, self._request_id):
+            if message.id is None:  # what could not be read may have been a part of the answer
+                self._cancel()
             yield self._record(Failed.from_error(message.to_exception()))
         elif isinstance(message, RpcNotification) and message.params.get("turn") == self._turn_id:
             yield from self._on_notification(message)

@@ -141,12 +141,12 @@ def decode_requests(lines: Iterator[bytes | None]) -> Iterator[RpcRequest | RpcE
 
 
 def decode_host_messages(lines: Iterator[bytes | None]) -> Iterator[RpcNotification | RpcResponse | RpcError]:
-    """The messages on the client's side: notifications, responses and errors; other lines are ignored."""
+    """The messages on the client's side; an error for a line that cannot be read. Other objects are ignored."""
     for line in lines:
         body = parse_object(line)
         if isinstance(body, RpcError):
-            continue
-        if isinstance(body.get("method"), str) and isinstance(body.get("params"), dict):
+            yield RpcError(None, body.code, f"the engine process sent what cannot be read: {body.message}")
+        elif isinstance(body.get("method"), str) and isinstance(body.get("params"), dict):
             yield RpcNotification(body["method"], body["params"])
         elif isinstance(body.get("result"), dict):
             yield RpcResponse(body.get("id"), body["result"])

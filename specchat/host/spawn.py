@@ -193,6 +193,15 @@ def peer_uid(peer: socket.socket) -> int | None:
     return None
 
 
+def listening_process() -> int | None:
+    """The process that listens on the socket of the host, where the kernel tells it (Linux) and it is this user's."""
+    with contextlib.suppress(HostError):
+        if hasattr(socket, "SO_PEERCRED") and (peer := find_host()):
+            with peer:
+                return struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0] or None
+    return None
+
+
 def check_same_user(peer: socket.socket) -> None:
     """PermissionError when the peer process belongs to another user."""
     uid = peer_uid(peer)

@@ -20,16 +20,17 @@ WINDOW_SECONDS = 30.0
 
 
 @contextmanager
-def bounded_response(url: str, max_bytes: int, window_bytes: int, **headers: str) -> Generator[Any]:
+def bounded_response(url: str, most: int, window_bytes: int, seconds: float = 0, /, **headers: str) -> Generator[Any]:
     """A response that is no error. HTTPError for more bytes, and for fewer in any `WINDOW_SECONDS` before its end."""
     opened, headers = Future[Any](), {**build_hf_headers(), "Accept-Encoding": "identity", **headers}
-    Thread(target=_open, args=(opened, url, headers), daemon=True).start()  # its headers may come byte by byte
+    seconds = seconds or WINDOW_SECONDS  # until it begins
+    Thread(target=_open, args=(opened, url, headers, seconds), daemon=True).start()  # headers may come byte by byte
     try:
-        response = opened.result(WINDOW_SECONDS)
+        response = opened.result(seconds)
     except TimeoutError:
         raise HTTPError("it did not answer in time") from None
     read = response.iter_raw
-    response.iter_raw = lambda *_: _bounded(read, "content-encoding" in response.headers, max_bytes, window_bytes)
+    response.iter_raw = lambda *_: _bounded(read, "content-encoding" in response.headers, most, window_bytes)
     try:
         hf_raise_for_status(response)
         yield response
@@ -37,9 +38,9 @@ def bounded_response(url: str, max_bytes: int, window_bytes: int, **headers: str
         response.close()
 
 
-def _open(opened: Future[Any], url: str, headers: dict[str, str]) -> None:
+def _open(opened: Future[Any], url: str, headers: dict[str, str], seconds: float) -> None:
     try:
-        request = get_session().build_request("GET", url, headers=headers, timeout=WINDOW_SECONDS)
+        request = get_session().build_request("GET", url, headers=headers, timeout=seconds)
         opened.set_result(get_session().send(request, stream=True))
     except BaseException as error:  # noqa: BLE001 (it is raised where the response is awaited)
         opened.set_exception(error)

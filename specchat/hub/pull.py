@@ -1,15 +1,17 @@
 """Downloads the files of a model into the hub's cache, with resume and hash check: for `models pull`, and to load it.
 
-huggingface_hub lists the files and lays out the cache. It discards a partial file when the process ends, and over plain
-HTTP it compares sizes but no hashes, so this module downloads the bytes. The snapshot folder appears only when all
-files are complete. Knows no terminal: the caller asks for consent and shows progress.
+The cache is laid out as huggingface_hub does it, which is not asked for a file: it discards a partial one when the
+process ends, compares sizes but no hashes, and waits without an end for headers that come byte by byte. The snapshot
+folder appears only when all files are complete. Knows no terminal: the caller asks for consent and shows progress.
 """
 
+import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from huggingface_hub import constants, hf_hub_download, hf_hub_url
+from huggingface_hub import constants, hf_hub_url
 from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 from huggingface_hub.utils import WeakFileLock
 
@@ -65,11 +67,22 @@ def pull(listing: RepoListing, on_progress: OnProgress) -> Path:
         for file in listing.missing_files():
             _fetch(listing, file, on_progress)
         for file in listing.files:
-            hf_hub_download(listing.source, file.name, revision=listing.commit, endpoint=constants.ENDPOINT)
+            _put_into_snapshot(listing, file)
         main = listing.folder / "refs" / "main"
         main.parent.mkdir(parents=True, exist_ok=True)
         main.write_text(listing.commit)
     return listing.snapshot
+
+
+def _put_into_snapshot(listing: RepoListing, file: HubFile) -> None:
+    """Give a file its name: a link to its bytes, or a copy where the disk has no links."""
+    blob, path = listing.blob_path(file), listing.snapshot / file.name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.symlink_to(os.path.relpath(blob, path.parent))
+    except OSError:  # also where it is there
+        if not path.exists():
+            shutil.copyfile(blob, listing.partial_path(file)).replace(path)
 
 
 def _fetch(listing: RepoListing, file: HubFile, on_progress: OnProgress) -> None:

@@ -10,13 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from huggingface_hub import constants, get_session
+from huggingface_hub import constants
 from huggingface_hub.errors import (
-    FileMetadataError,
     GatedRepoError,
     HfHubHTTPError,
     HFValidationError,
-    LocalEntryNotFoundError,
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
 )
@@ -104,9 +102,11 @@ def list_repo_files(source: str, *, is_draft: bool = False) -> RepoListing:
 def hub_file(source: str, sibling: RepoSibling) -> HubFile:
     """A file of the hub's listing. ModelError for an invalid name, size or hash."""
     digest = sibling.lfs.sha256 if sibling.lfs else sibling.blob_id
-    if not isinstance(sibling.size, int) or sibling.size < 0 or not sibling.rfilename.isprintable():
-        raise ModelError(f"{source}: the hub lists {sibling.rfilename!r} without a size, or with an invalid name")
-    return HubFile(sibling.rfilename, sibling.size, _checked_hash(source, digest))
+    name = sibling.rfilename
+    is_inside = name.isprintable() and not {"", ".", ".."} & {*name.split("/")} and not {"\\", ":"} & {*name}
+    if not isinstance(sibling.size, int) or sibling.size < 0 or not is_inside:
+        raise ModelError(f"{source}: the hub lists {name!r} without a size, or with an invalid name")
+    return HubFile(name, sibling.size, _checked_hash(source, digest))
 
 
 def _checked_hash(source: str, digest: str | None) -> str:
@@ -144,11 +144,11 @@ def hub_errors_as_model_errors(source: str) -> Generator[None]:
         raise ModelError(f"{source}: {message}") from error
     except HFValidationError as error:
         raise ModelError(f"{source}: not a hub id like org/name") from error
-    except (HTTPError, LocalEntryNotFoundError) as error:
+    except HTTPError as error:
         message = f"the hub ({hub}) cannot be reached or closed the connection ({first_line(error)})"
         has_part = any(hub_repo_folder(source).glob("blobs/*.incomplete"))
         raise ModelError(f"{source}: {message}{'; the downloaded part is kept' * has_part}; try again later") from error
-    except (FileMetadataError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         message = f"the server at {hub} is not a hub; does this network have a login page?"
         raise ModelError(f"{source}: {message}") from error
 
@@ -158,7 +158,7 @@ def offline_reason() -> str:
     if constants.is_offline_mode():
         return "HF_HUB_OFFLINE is set"
     try:
-        get_session().head(constants.ENDPOINT, timeout=PROBE_SECONDS)
-    except (HTTPError, OSError):
-        return f"the hub ({constants.ENDPOINT}) cannot be reached"
-    return ""
+        with bounded_response(constants.ENDPOINT, MAX_LISTING_BYTES, 1, PROBE_SECONDS):
+            return ""
+    except (HTTPError, OSError) as error:
+        return "" if isinstance(error, HfHubHTTPError) else f"the hub ({constants.ENDPOINT}) cannot be reached"

@@ -117,7 +117,7 @@ class KVFiles:
             if path.is_dir():
                 remove_kv_file(path)
             partial.replace(path)
-            _remove_oldest(self.folder, budget_bytes)
+            _remove_oldest(self.folder, path.lstat().st_mtime, budget_bytes)
         except (OSError, SafetensorError) as error:
             log.warning("the KV cache of a conversation is not kept: %s", error)
             with suppress(OSError):
@@ -176,12 +176,12 @@ def _removed_if_damaged(path: Path) -> Generator[None]:
         remove_kv_file(path)
 
 
-def _remove_oldest(folder: Path, budget_bytes: int) -> None:
+def _remove_oldest(folder: Path, now: float, budget_bytes: int) -> None:
     """Keep the files that were used last, of all models, up to the budget, and none that a killed engine left half."""
-    files = sorted(((path.lstat(), path) for path in folder.iterdir()), key=lambda each: -each[0].st_mtime_ns)
-    newest, held = files[0][0].st_mtime, 0
-    for status, path in files:
+    held = 0  # where the clock was set back, a file of tomorrow is as old as it is far away
+    for age, path in sorted((abs(now - path.lstat().st_mtime), path) for path in folder.iterdir()):
+        status = path.lstat()
         held += status.st_size
-        is_left_half = path.suffix != KV_FILE_ENDING and newest - status.st_mtime > MAX_WRITING_SECONDS
+        is_left_half = path.suffix != KV_FILE_ENDING and age > MAX_WRITING_SECONDS
         if stat.S_ISREG(status.st_mode) and (held > budget_bytes or is_left_half):
             path.unlink(missing_ok=True)

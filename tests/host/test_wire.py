@@ -6,7 +6,10 @@ import json
 import random
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -14,8 +17,9 @@ from specchat.chat.events import Failed, Finished, TextDelta
 from specchat.chat.request import Request
 from specchat.errors import HostError
 from specchat.host import spawn
-from specchat.host.client import Conversation
+from specchat.host.client import Conversation, HostConnection
 from specchat.host.protocol import INVALID_REQUEST, MAX_LINE_BYTES
+from tests.each_row import each_row
 from tests.faults.generated import damaged
 
 METHODS = [
@@ -166,3 +170,53 @@ def test_text_is_merged_into_few_lines(peer):
             break
     assert "word0 " == texts[0]
     assert len(texts) < 500
+
+
+@contextmanager
+def host_that_sends(line: bytes) -> Iterator[HostConnection]:
+    """A connection to a host that answers `hello`, and everything else with this line."""
+    near, far = socket.socketpair()
+
+    def serve() -> None:
+        with far, far.makefile("rb") as requests, suppress(OSError):  # the client may have left
+            far.sendall(b'{"id":1,"result":{"instance_id":"x"}}\n' if next(requests) else b"")
+            for _request in requests:
+                far.sendall(line + b"\n")
+
+    thread = Thread(target=serve)
+    thread.start()
+    connection = HostConnection(near, "test")
+    try:
+        yield connection
+    finally:
+        connection.close()
+        thread.join()
+
+
+UNREADABLE = (b"x" * (MAX_LINE_BYTES + 1), b"no JSON", b"[" * 200_000, b"[]", b"\xff")
+
+
+@each_row("line", UNREADABLE)
+def test_what_a_client_cannot_read_is_a_refusal_in_a_sentence(line):
+    with (
+        host_that_sends(line) as connection,
+        pytest.raises(HostError, match=r"sent what cannot be read: [a-z]") as said,
+    ):
+        connection.call("stats", {})
+
+    assert str(said.value).isprintable() and len(str(said.value)) < 200
+
+
+@each_row("line", UNREADABLE)
+def test_an_answer_of_which_a_line_cannot_be_read_fails_with_that_sentence_and_is_cancelled(runtime, line):
+    talk = Conversation()
+    theirs, sent = talk.connection, list[str]()
+    with host_that_sends(line) as connection:
+        send = connection.send
+        connection.send = lambda method, params: (sent.append(method), send(method, params))[1]
+        talk.connection = connection
+        [failed] = talk.ask(Request("count 2"))
+        talk.connection = theirs
+
+    assert failed.message.startswith("the engine process sent what cannot be read: ")
+    assert ["ask", "cancel"] == sent

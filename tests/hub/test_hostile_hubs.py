@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from huggingface_hub import constants
 
 from specchat.errors import ModelError
-from specchat.hub import bounded_response
+from specchat.hub import bounded_response, repo_files
 from specchat.hub.pull import pull
 from specchat.hub.repo_files import list_repo_files
 from tests import hostile_server
@@ -115,6 +117,12 @@ def a_byte_more_each_time():
         ("a body without an end", flood(b" " * 2**16), "differs from the hub's listing", 1),
         ("a chunk without an end", hostile_server.endless_chunk, "differs from the hub's listing", 1),
         ("other bytes", page(b"x" * SIZE), "differs from the hub's listing", 1),
+        ("a part of other bytes", page(b"x" * SIZE, status="206 Partial Content"), "differs from the hub's listing", 1),
+        ("fewer bytes than its length", page(b"x" * 500, Content_Length=SIZE), NOT_REACHED, 3),
+        ("more bytes than its length", page(b"x" * SIZE, Content_Length=500), "the file ended early", 3),
+        ("a length that is a text", page(b"x" * SIZE, Content_Length="much"), NOT_REACHED, 3),
+        ("a length below zero", page(b"x" * SIZE, Content_Length=-5), NOT_REACHED, 3),
+        ("a length of 30 digits", page(b"x" * 500, Content_Length=10**30), NOT_REACHED, 3),
     ],
 )  # fmt: skip
 def test_a_file_that_does_not_come_ends_after_three_tries(reach, monkeypatch, name, reply, said, requests):
@@ -133,6 +141,63 @@ def test_a_file_that_does_not_come_ends_after_three_tries(reach, monkeypatch, na
     assert requests >= len(server.requests) - 1
     assert server.sent_bytes < MAX_SENT_BYTES
     assert not files.snapshot.exists()
+
+
+def test_of_a_file_nothing_is_asked_but_its_bytes(reach):
+    """huggingface_hub would wait for headers as long as they drip, and load what another ETag names, unchecked."""
+    content = b"w" * SIZE
+    listed = listing(weights(lfs={"sha256": hashlib.sha256(content).hexdigest(), "size": SIZE, "pointerSize": 134}))
+    theirs = page(content, ETag='"other"', X_Repo_Commit=COMMIT)
+    with hostile({LISTING: listed, FILE: theirs, "/": redirect_loop}) as server:
+        reach(server.address)
+        folder = pull(list_repo_files(MODEL), lambda *_: None)
+
+    assert content == (folder / "model.safetensors").read_bytes()
+    assert [f"GET {FILE}{COMMIT}/model.safetensors HTTP/1.1"] == [each for each in server.requests if FILE in each]
+
+
+def test_a_disk_without_links_gets_copies_and_a_link_to_nothing_is_replaced(reach, monkeypatch):
+    content = b"{}" + b" " * 98
+    entry = {"rfilename": "a/b.json", "size": 100, "blobId": hashlib.sha1(b"blob 100\0" + content).hexdigest()}
+    empty = weights(size=0, lfs={"sha256": hashlib.sha256().hexdigest(), "size": 0, "pointerSize": 134})
+    with hostile({LISTING: listing(entry, empty), FILE: page(content)}) as server:
+        reach(server.address)
+        files = list_repo_files(MODEL)
+        (files.snapshot / "a").mkdir(parents=True)
+        (files.snapshot / "a" / "b.json").symlink_to("nothing")
+        monkeypatch.setattr(Path, "symlink_to", Path.hardlink_to)  # fails: the path of a link is no path from here
+        folder = pull(files, lambda *_: None)
+
+    assert content == (folder / "a/b.json").read_bytes()
+    assert not (folder / "a/b.json").is_symlink()
+    assert not [*folder.parents[1].rglob("*.incomplete")]
+
+
+@each_row("asked", ["listing", "file"])
+def test_a_token_is_not_sent_to_the_host_of_a_redirect(reach, monkeypatch, asked):
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    reply = listing(weights()) if asked == "listing" else page(b"x" * SIZE)
+    with hostile({"/": reply}) as other:
+        away = lambda: iter([head("307 Temporary Redirect", Location=f"{other.address}/x", Content_Length=0)])
+        with hostile({LISTING: away if asked == "listing" else listing(weights()), FILE: away}) as server:
+            reach(server.address)
+            files = list_repo_files(MODEL)
+            if asked == "file":
+                with pytest.raises(ModelError, match="differs from the hub's listing"):
+                    pull(files, lambda *_: None)
+
+    assert {"Bearer hf_secret"} == {*server.tokens}
+    assert [""] == other.tokens
+
+
+@each_row(
+    "reply", [hostile_server.hang, hostile_server.dripping_headers, hostile_server.endless_headers, redirect_loop]
+)
+def test_a_hub_that_does_not_answer_in_time_is_not_reached(reach, monkeypatch, reply):
+    monkeypatch.setattr(repo_files, "PROBE_SECONDS", 60.0 if "endless" in reply.__name__ else 2.0)
+    with hostile({"/": reply}) as server:
+        reach(server.address)
+        assert "cannot be reached" in repo_files.offline_reason()
 
 
 ASK = """
@@ -156,13 +221,15 @@ def test_a_hub_is_asked_for_the_listing_and_told_nothing_else(tmp_path):
     assert "torch" not in ran.stdout
 
 
-def test_a_listing_with_names_of_other_folders_writes_nothing_there(reach, tmp_path):
-    name = "../../../../escaped.json"
+@each_row(
+    "name", ["../../../../escaped.json", "/tmp/escaped.json", "a//escaped.json", "..\\escaped.json", "c:escaped.json"]
+)
+def test_a_listing_with_names_of_other_folders_writes_nothing_there(reach, tmp_path, name):
     empty = {"rfilename": name, "size": 0, "blobId": "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"}
     replies = {LISTING: listing(empty, weights(size=0)), FILE: lambda: iter([head(Content_Length=0)])}
     with hostile(replies) as server:
         reach(server.address)
-        with pytest.raises(ModelError):
+        with pytest.raises(ModelError, match="or with an invalid name"):
             pull(list_repo_files(MODEL), lambda *_: None)
 
     assert [] == list(tmp_path.rglob("escaped.json")) + list(tmp_path.parent.glob("escaped.json"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 
 import pytest
 import torch
@@ -283,6 +284,21 @@ def test_the_files_used_longest_ago_go_first(files):
     stored(files, "c", range(200, 210), budget=2 * file_size)
 
     assert names(files) == ["a.model.kv", "c.model.kv"]
+
+
+def test_after_the_clock_was_set_back_a_day_what_is_used_now_is_kept(files):
+    for name, first in (("a", 0), ("b", 100)):
+        stored(files, name, range(first, first + 10))
+    file_size = files.folder.joinpath("a.model.kv").stat().st_size
+    for path in files.folder.iterdir():
+        os.utime(path, (time.time() + 24 * 3600,) * 2)
+    other_writer = files.folder / "other.model.1234"
+    other_writer.touch()
+
+    for name, first in (("c", 200), ("d", 300)):
+        stored(files, name, range(first, first + 10), budget=2 * file_size)
+
+    assert names(files) == ["c.model.kv", "d.model.kv", "other.model.1234"]
 
 
 def test_what_a_killed_engine_left_half_is_removed(files):

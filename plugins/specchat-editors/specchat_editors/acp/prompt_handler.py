@@ -225,6 +225,8 @@ class PromptHandler:
         finally:
             log_calls(self.conversation.session_id, calls.shown.values())
         self._send_title(reporter)
+        if reporter.turn.cancelled.is_set():  # also where it was cancelled between two answers
+            response["stopReason"] = "cancelled"
         return response
 
     def _send_title(self, reporter: TurnReporter) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import specchat_serve
 from specchat.cli.main import run
 from specchat_serve.command import serve
-from tests.faults.test_clocks import readers_of_wall_clocks
 from tests.planted_imports import broken_imports, edges
 from tests.test_docs import OPTION, all_calls, all_options
 
 PACKAGE = Path(specchat_serve.__file__).parent
+ROOT = Path(__file__).parents[4]
 PLANTED = {
     "server.py": "specchat.text.tokenizer",
     "command.py": "specchat.loading.load_engine",
@@ -19,7 +20,7 @@ PLANTED = {
     "model_facts.py": "specchat.hub.catalog",
     "openai_chat.py": "specchat.engine.decode",
 }
-DATES = {"ollama_api.py", "openai_chat.py", "openai_completions.py", "openai_responses.py", "server.py"}
+STATUS = re.compile(r"(?:status|[A-Z_]+)(?:: int)? ?= ?([45]\d\d)\b")
 
 
 def test_an_import_below_the_verbs_and_no_other_breaks_the_contract(tmp_path):
@@ -40,5 +41,10 @@ def test_the_pages_call_what_exists():
     assert {"--port", "--token"} <= named <= all_options(serve)
 
 
-def test_the_wall_clock_dates_answers_and_models_and_nothing_else():
-    assert DATES == readers_of_wall_clocks(PACKAGE)
+def test_the_page_names_every_status_of_an_error():
+    used = {status for path in PACKAGE.glob("*.py") for status in STATUS.findall(path.read_text(encoding="utf-8"))}
+    page = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
+    named = {status for row in re.findall(r"^\| ([45\d, ]+) \|", page, re.MULTILINE) for status in row.split(", ")}
+
+    assert {"408", "500"} < used
+    assert used <= named, sorted(used - named)
