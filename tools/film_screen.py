@@ -72,7 +72,7 @@ def decide(key: str, fact: Fact) -> Action:
 FILM = (
     Step("an empty chat", [wait_until(is_connected)], ["Ask something below"]),
     Step("a question is typed", [type_keys("{question}")], ["{question}"]),
-    Step("its answer", [press("enter"), wait_until(is_answered)], [" tok ·"]),
+    Step("its answer", [press("enter"), wait_until(is_answered)], [" tokens ·"]),
     Step("an edit is asked for", [type_keys(f"/edit {FILMED_FILE} {CHANGE}")]),
     Step("its first hunk", [press("enter"), wait_until(can_be_reviewed)], ["Take this change? y yes n no"]),
     Step(

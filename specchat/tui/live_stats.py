@@ -36,7 +36,6 @@ from specchat.host.protocol import totals_from_json
 
 WINDOW_STEPS = 64
 SPEED_SECONDS = 2.0
-SPARKLINE_STEPS = 24
 SERVER_VARIANT = "server"  # another server decodes: no steps, draft totals only at the end
 
 
@@ -54,7 +53,6 @@ class Progress:
     done: int = 0
     total: int = 0
     elapsed_seconds: float = 0.0
-    tokens_per_second: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -71,6 +69,7 @@ class StatsSnapshot:
 
     phase: Phase = Phase.IDLE
     progress: Progress = Progress()
+    model: str = ""
     variant: str = ""
     drafter: str = ""  # with `auto`: the drafter of most accepted tokens
     reason: str = ""
@@ -86,7 +85,6 @@ class StatsSnapshot:
     context_tokens: int | None = None
     context_window: int | None = None
     memory_bytes: int = 0  # of the engine process; 0: unknown
-    tokens_by_step: tuple[int, ...] = ()  # committed tokens of the last steps
     is_speculation_paused: bool = False
 
 
@@ -100,6 +98,7 @@ class _Arrived:
 class LiveStats:
     context_window: int | None = None
     memory_bytes: int = 0  # of the engine process; 0: unknown
+    model: str = ""
     phase: Phase = Phase.IDLE
     progress: Progress = Progress()
     routed: Routed | None = None
@@ -109,7 +108,6 @@ class LiveStats:
     context_tokens: int | None = None
     last_totals: Totals | None = None
     phase_start_time: float = 0.0
-    reused_tokens: int = 0
 
     def start_turn(self, now: float) -> None:
         self.last_totals, self.turn_acceptance = None, Acceptance()
@@ -137,8 +135,9 @@ class LiveStats:
                 self._enter_phase(Phase.STARTING, Progress(preparation, done, total), now)
             case LoadingProgress(label=label, done=done, total=total):
                 self._enter_phase(Phase.LOADING, Progress(label, done, total), now)
-            case PrefillProgress(processed_tokens=done, prompt_tokens=total, cached_tokens=reused):
-                self._on_prefill(done, total, reused, now)
+            case PrefillProgress(processed_tokens=done, prompt_tokens=total):
+                self._enter_phase(Phase.PREFILL, Progress("prompt", done, total), now)
+                self.context_tokens = total
             case Routed(context_window=context_window):
                 self.routed = event
                 self.context_window = context_window or self.context_window
@@ -157,7 +156,7 @@ class LiveStats:
         if progress.label:
             progress = replace(progress, elapsed_seconds=max(0.0, now - self.phase_start_time))
         common = StatsSnapshot(
-            self.phase, progress, context_window=self.context_window, memory_bytes=self.memory_bytes,
+            self.phase, progress, self.model, context_window=self.context_window, memory_bytes=self.memory_bytes,
             context_tokens=self.context_tokens, session_acceptance_rate=(self.acceptance + self.turn_acceptance).rate,
         )  # fmt: skip
         stats = self._with_steps(common, now) if self.steps else common
@@ -168,15 +167,6 @@ class LiveStats:
         if self.phase is not phase or self.progress.label != progress.label:
             self.phase_start_time = now
         self.phase, self.progress = phase, progress
-
-    def _on_prefill(self, done: int, total: int, reused: int, now: float) -> None:
-        if self.progress.label != "prompt":
-            self.reused_tokens = reused
-            self._enter_phase(Phase.PREFILL, Progress("prompt"), now)
-        seconds = now - self.phase_start_time
-        speed = (done - self.reused_tokens) / seconds if seconds > 0 else 0.0
-        self.progress = Progress("prompt", done, total, seconds, max(0.0, speed))
-        self.context_tokens = total
 
     @property
     def _is_from_server(self) -> bool:
@@ -217,7 +207,6 @@ class LiveStats:
             tokens_per_second=_tokens_per_second(recent, now) if self.phase is Phase.DECODE else None,
             speedup=speedup,
             is_speedup_estimated=speedup is not None,
-            tokens_by_step=tuple(step.tokens for step in steps[-SPARKLINE_STEPS:]),
             is_speculation_paused=not any(step.draft_tokens for step in steps) and len(steps) == WINDOW_STEPS,
         )
 
