@@ -1,8 +1,7 @@
 """A turn in words, the same in every front end: one line of numbers, and a longer explanation of the drafter.
 
-The status bar of the screen and the line under an answer have the same words in the same order (`speed_words`).
-
-Both say what happened and what was measured. What was only assumed from the kind of the request is told apart.
+The status bar has the words of the line, in the same order (`speed_words`). All say what happened and was measured;
+what was only assumed from the kind of the request is told apart.
 """
 
 from specchat.chat.events import Routed, Speedup, Totals
@@ -12,8 +11,6 @@ from specchat.profile.drafter_names import PLAIN
 SEPARATOR = " · "
 SHORTEST_SHOWN_SECONDS, SECONDS_WITHOUT_TENTHS = 0.1, 2
 MIN_SHOWN_WAIT = 0.5  # seconds; shorter ones are not named beside the speed
-
-
 END_REASON_TEXTS = {
     "stop": "",
     "tool_calls": "calls tools",
@@ -35,20 +32,11 @@ def summary_line(totals: Totals, routed: Routed | None = None, finish_reason: st
     return SEPARATOR.join(filter(None, [*parts, END_REASON_TEXTS.get(finish_reason, finish_reason)]))
 
 
-def speed_words(
-    tokens_per_second: float | None,
-    speedup: Speedup | None,
-    acceptance_rate: float | None,
-    *,
-    is_estimate: bool = False,
-) -> list[str]:
-    """What is known of the speed: ["121 tokens/s", "1.6x faster", "accepted 62 %"]; "~1.6x faster" is an estimate."""
-    words: list[str] = []
-    if tokens_per_second is not None:
-        words.append(f"{tokens_per_second:.{int(tokens_per_second < 10)}f} tokens/s")
-    if speedup is not None:
-        words.append(f"{'~' if is_estimate else ''}{speedup.words}")
-    return words if acceptance_rate is None else [*words, f"accepted {percent(acceptance_rate)}"]
+def speed_words(speed: float | None, speedup: Speedup | None, acceptance: float | None, mark: str = "") -> list[str]:
+    """What is known: ["121 tokens/s", "1.6x faster", "accepted 62 %"]; the mark "~" stands before an estimate."""
+    words = [] if speed is None else [f"{speed:.{int(speed < 10)}f} tokens/s"]
+    words += [] if speedup is None else [f"{mark}{speedup.words}"]
+    return words if acceptance is None else [*words, f"accepted {percent(acceptance)}"]
 
 
 def percent(share: float) -> str:
@@ -147,13 +135,9 @@ def _speculation(totals: Totals, routed: Routed | None) -> list[str]:
     if not totals.draft_tokens and totals.acceptance.rate is None:
         is_copying = routed and routed.variant in COPYING_DRAFTERS and totals.completion_tokens > 1
         return [f"{routed.variant} found nothing to copy" if routed and is_copying else "no draft tokens"]
-    return [*_unknown_acceptance(totals), *_steps_by_drafter(totals), *exactness]
-
-
-def _unknown_acceptance(totals: Totals) -> list[str]:
-    """The counts where the acceptance is unknown: in answers of older versions, and on servers."""
-    accepted = sum(totals.accepted_by_drafter.values())
-    return [] if totals.acceptance.rate is not None else [f"{accepted} of {totals.draft_tokens} draft tokens accepted"]
+    counts = f"{sum(totals.accepted_by_drafter.values())} of {totals.draft_tokens} draft tokens accepted"
+    unknown = [counts] if totals.acceptance.rate is None else []  # in answers of older versions, and on servers
+    return [*unknown, *_steps_by_drafter(totals), *exactness]
 
 
 def _steps_by_drafter(totals: Totals) -> list[str]:

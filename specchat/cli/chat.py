@@ -89,7 +89,7 @@ def _chat_on_screen(chosen: SessionRequest, question: str, *, is_ascii: bool | N
         background = terminal_background()
     app = SpecchatApp(chosen, files, choose_glyphs(is_ascii), preferred, greeting, question, background)
     app.run(mouse=app.captures_mouse)
-    _print_resume_line(chosen, app.resumable_session)
+    _print_resume_line(chosen, app.chat_screen.presenter.resumable_session)
     return 0
 
 

@@ -68,8 +68,8 @@ class SpecchatApp(App[None]):
         background: TerminalBackground = DARK_BACKGROUND,
     ) -> None:
         super().__init__()
-        self._question, self._background = question, background
-        self._follows_terminal = False
+        self._question, self._typed, self._follows_terminal = question, background.typed, False
+        self._terminal_theme = (LIGHT_THEME if background.is_light else DARK_THEME).name
         self._files, self._preferences = files, preferences
         self.captures_mouse = preferences.captures_mouse
         self.worker_messages = MessageQueue(self._post_messages_arrived)
@@ -92,9 +92,11 @@ class SpecchatApp(App[None]):
         self.set_keymap(dict(self._preferences.keys))
         self.theme_changed_signal.subscribe(self, self._save_theme)
         self.push_screen(self.chat_screen)
-        if self._background.typed:
-            self.call_after_refresh(self.chat_screen.type, self._background.typed)
+        if self._typed:
+            self.call_after_refresh(self.chat_screen.type, self._typed)
         if self._question:
+            if self.chat_screen.greeting:  # the welcome, which has it, is not seen
+                self.notify(self.chat_screen.greeting, markup=False)
             self.call_after_refresh(self.chat_screen.submit, self._question)
 
     def on_unmount(self) -> None:
@@ -109,12 +111,6 @@ class SpecchatApp(App[None]):
             yield SystemCommand(
                 f"/{command.name}", command.help, partial(self._run_command, command.name, bool(command.arguments))
             )
-
-    @property
-    def resumable_session(self) -> str:
-        """The id of the open conversation; "" while it has no turn."""
-        presenter = self.chat_screen.presenter
-        return presenter.session_id if presenter.has_turns else ""
 
     async def action_quit(self) -> None:
         """Quit. The chat asks first while questions wait."""
@@ -166,10 +162,6 @@ class SpecchatApp(App[None]):
         """Use this theme; without one, or with "auto", the one for the background of the terminal."""
         self._follows_terminal = name not in self.available_themes
         self.theme = self._terminal_theme if self._follows_terminal else name
-
-    @property
-    def _terminal_theme(self) -> str:
-        return (LIGHT_THEME if self._background.is_light else DARK_THEME).name
 
     def _save_theme(self, theme: Theme) -> None:
         name = AUTO_THEME if self._follows_terminal and theme.name == self._terminal_theme else theme.name

@@ -41,7 +41,6 @@ from specchat.tui.worker_messages import (
     EngineState,
     InputKind,
     InputRequest,
-    QuitRequested,
     RejectedEdit,
     TranscriptNote,
     VersionsChanged,
@@ -85,7 +84,7 @@ class EngineCrashed:
 class ForScreen(Message):
     """A message of the worker that changes the bottom of the screen."""
 
-    content: InputRequest | EditProgress | EngineLost | EngineCrashed | QuitRequested
+    content: InputRequest | EditProgress | EngineLost | EngineCrashed
 
 
 class ConversationPresenter:
@@ -97,7 +96,7 @@ class ConversationPresenter:
         self._queued_turn: TurnView | None = None  # shown already, behind a request that was sent earlier
         self.session_id = self.profile_name = self.session_name = self.model = ""
         self.steps: list[StepDone] = []  # of the newest answer, for the inspector; empty for a stored answer
-        self.has_turns = False
+        self.resumable_session = ""  # the id of the open conversation, once it has a turn
         self._ticks = 0
         self._thinking_since = 0.0  # when the thought of this answer began; 0: it did not
 
@@ -147,7 +146,7 @@ class ConversationPresenter:
                 await self._on_conversation_message(message)
             case InputRequest() | EditProgress() | EditFinished():
                 self._on_edit_message(message)
-            case EngineLost() | QuitRequested():
+            case EngineLost():
                 self.live_stats.set_idle()
                 self._screen.post_message(ForScreen(message))
             case _:
@@ -232,7 +231,7 @@ class ConversationPresenter:
             self._queued_turn = self.turn
             await self.start_turn(sent.request.text)
         assert self.turn is not None
-        self.steps, self._thinking_since, self.has_turns = [], 0.0, True
+        self.steps, self._thinking_since, self.resumable_session = [], 0.0, self.session_id
         self._transcript.add_question(self.turn)
         self.turn.set_files(tuple(file.name for file in sent.request.files))
 
@@ -255,7 +254,7 @@ class ConversationPresenter:
         for stored in opened.turns if opened.session_id != self.session_id else ():
             self.live_stats.add_stored_totals(stored.totals)
         self.session_id, self.profile_name, self.steps = opened.session_id, opened.profile, []
-        self.model, self.has_turns = opened.model, bool(opened.turns)
+        self.model, self.resumable_session = opened.model, opened.session_id if opened.turns else ""
         self.live_stats.context_window, self.live_stats.model = opened.context_window or None, Path(opened.model).name
         await self._transcript.show_turns(opened.turns, self.turn, kept)
         self._transcript.show_versions(opened.versions)

@@ -41,7 +41,7 @@ def _fields(stats: StatsSnapshot, glyphs: Glyphs, *, is_detailed: bool) -> list[
     if not stats.variant:
         return [stats.model, "ready"]
     factor, rate = (None, None) if stats.is_speculation_paused else (stats.speedup, stats.acceptance_rate)
-    words = speed_words(stats.tokens_per_second, factor, rate, is_estimate=stats.is_speedup_estimated)
+    words = speed_words(stats.tokens_per_second, factor, rate, "~" if stats.is_speedup_estimated else "")
     bar = acceptance_bar(stats.acceptance, glyphs) if stats.acceptance else ""
     paused = "drafts paused: they do not pay here" if stats.is_speculation_paused else ""
     return [stats.model or stats.variant, _full_context(stats), *words, paused or bar]

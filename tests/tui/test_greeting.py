@@ -26,9 +26,10 @@ def test_the_greeting_stands_below_the_welcome_and_typed_text_is_in_the_prompt(w
 
 def test_a_question_of_the_command_line_is_asked_at_once(world, tmp_path):
     async def main() -> None:
-        app = SpecchatApp(CHAT, ScreenFiles.next_to(tmp_path / "history.db"), question="count 3")
-        async with app.run_test() as pilot:
+        app = SpecchatApp(CHAT, ScreenFiles.next_to(tmp_path / "history.db"), question="count 3", greeting="private")
+        async with app.run_test(notifications=True) as pilot:
             driver = ScreenDriver(app, pilot)
+            assert ["private"] == [each.message for each in app._notifications]
             await driver.wait_until(lambda: driver.turns and driver.turns[-1].is_final)
             assert driver.turns[-1].answer.startswith("word0 word1 seed")
 

@@ -197,22 +197,22 @@ def test_messages_after_the_end_are_dropped(run_on_screen):
     run_on_screen(scenario)
 
 
-def test_quit_ends_at_once_also_while_models_are_loaded(run_on_screen):
+def test_quit_ends_at_once_also_while_models_are_loaded(runtime, run_on_screen):
     async def scenario(driver):
         await driver.run_command("hello")
         await driver.wait_until(lambda: driver.status.startswith("loading target"))
         await driver.run_command("/quit")
         await driver.wait_until(lambda: not driver.app.is_running)
-        assert driver.app.resumable_session
+        assert driver.chat.presenter.resumable_session
 
     run_on_screen(scenario, session_request=SessionRequest(settings=read_settings("endless")), is_ready=False)
 
 
 def test_a_conversation_with_turns_can_be_resumed_by_its_id(run_on_screen):
     async def scenario(driver):
-        assert "" == driver.app.resumable_session
+        assert "" == driver.chat.presenter.resumable_session
         driver.app.worker_messages.put(conversation(1))
         await driver.wait_for_text("question 0")
-        assert "other" == driver.app.resumable_session
+        assert "other" == driver.chat.presenter.resumable_session
 
     run_on_screen(scenario)

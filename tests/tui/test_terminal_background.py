@@ -79,7 +79,7 @@ def test_the_theme_follows_the_terminal_until_one_is_chosen_and_again_with_auto(
         background: TerminalBackground, *commands: str, preferences: Preferences = DEFAULT_PREFERENCES
     ) -> str:
         async def main() -> str:
-            app = SpecchatApp(CHAT, files, preferences=chosen, background=background)
+            app = SpecchatApp(CHAT, files, preferences=preferences, background=background)
             async with app.run_test() as pilot:
                 driver = ScreenDriver(app, pilot)
                 for command in commands:
@@ -91,7 +91,7 @@ def test_the_theme_follows_the_terminal_until_one_is_chosen_and_again_with_auto(
 
     light, dark = TerminalBackground(is_light=True), TerminalBackground(is_light=False)
     assert [LIGHT_THEME.name, DARK_THEME.name] == [theme_after(light), theme_after(dark)]
-    assert "nord" == theme_after(light, chosen=Preferences(theme="nord"))
+    assert "nord" == theme_after(light, preferences=Preferences(theme="nord"))
     assert DARK_THEME.name == theme_after(light, DARK_THEME.name) == theme_after(light)
     assert LIGHT_THEME.name == theme_after(light, "auto")
     assert {"theme": "auto"} == json.loads(files.theme.read_text())
