@@ -34,7 +34,7 @@ from tools.screen_walk import (
 )
 
 SIZE = 92, 26
-FILMED_FILE = "lighthouse.py"
+FILMED_FOLDER, FILMED_FILE = "coast", "lighthouse.py"  # the folder is one of temporary files
 FILMED_TEXT = '''\
 def beam(height):
     """How far the light is seen, in kilometres."""
@@ -121,8 +121,10 @@ def film_screen(open_app: Callable[[Path], SpecchatApp], requests: Requests) -> 
     """Walk the steps of the film with an app, in a folder of its own that has the file, and return its picture."""
     film = Film()
     walk = Walk([Step("the film begins", [film.begin]), *FILM], requests, film.hold)
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+    folder = Path(tempfile.gettempdir()) / FILMED_FOLDER
+    folder.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as private, contextlib.chdir(folder):
         Path(FILMED_FILE).write_text(FILMED_TEXT, encoding="utf-8")
-        walk.run(open_app(Path(folder)), SIZE)
+        walk.run(open_app(Path(private)), SIZE)
     walk.check()
     return draw_moving(film.frames(), TITLE)
