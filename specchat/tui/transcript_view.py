@@ -17,11 +17,11 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from specchat.app.agent.agent_tool import ToolOutcome
+from specchat.app.welcome import welcome_text
 from specchat.drawing.glyphs import Glyphs, printable
 from specchat.history.history_reader import StoredTurn
 from specchat.tui.diff_content import diff_content
 from specchat.tui.turn_widget import QuestionRef, TurnView
-from specchat.tui.welcome import welcome_text
 from specchat.tui.worker_messages import Versions
 
 FIRST_TURNS = 12

@@ -238,7 +238,7 @@ def frozen_environment(monkeypatch):
     shown = {"__version__": "1.2.3", "short_folder": "~/shop", "git_branch": "main", "example_question": "Why?"}
     for name, value in shown.items():
         stub = value if name == "__version__" else lambda _folder, value=value: value
-        monkeypatch.setattr(f"specchat.tui.welcome.{name}", stub)
+        monkeypatch.setattr(f"specchat.app.welcome.{name}", stub)
     for module in ("conversation_presenter", "chat_screen"):
         monkeypatch.setattr(f"specchat.tui.{module}.monotonic", lambda: 100.0)
     monkeypatch.setattr("specchat.tui.conversation_presenter.thread_time", lambda: 0.0)

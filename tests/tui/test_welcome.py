@@ -7,7 +7,7 @@ from pathlib import Path
 from textual.widgets._toast import Toast
 
 from specchat import __version__
-from specchat.tui.welcome import EXAMPLE_WITHOUT_FILES, example_question, git_branch, welcome_text
+from specchat.app.welcome import EXAMPLE_WITHOUT_FILES, example_question, git_branch, welcome_text
 from tests.each_row import each_row
 
 
