@@ -13,7 +13,6 @@ from specchat.host.answer_sums import AnswerTotals
 from specchat.host.protocol import event_to_json, totals_from_json
 from specchat.tui.live_stats import LiveStats
 from specchat.tui.status_bar import status_line
-from specchat.tui.turn_widget import answer_footer
 
 ROUTED = Routed("auto", 16, "a reason", 7)
 KNOWN = {"completion_tokens": 30, "steps": 10, "draft_tokens": 80, "verify_seconds": 1.0, "plain_decode_seconds": 2.4}
@@ -65,7 +64,7 @@ def stats(totals: Totals) -> AnswerTotals:
 def texts(totals: Totals) -> dict[str, str]:
     """The places that show it in words. Lines after an answer of `ask`, the line mode and the demo are one function."""
     return {
-        "bar": bar(totals), "footer": answer_footer("stop", totals), "line": summary_line(ROUTED, totals),
+        "bar": bar(totals), "footer": summary_line(totals, finish_reason="stop"), "line": summary_line(totals, ROUTED),
         "/why": explanation(ROUTED, totals),
     }  # fmt: skip
 
@@ -75,8 +74,8 @@ def test_every_place_shows_the_same():
         is_known = shown[:1].isdigit()
         for place, text in texts(totals).items():
             number = "2.4" if place == "/why" else shown
-            assert ("×" in text or "x plain" in text) == is_known, (place, shown)
-            assert not is_known or f"×{number}" in text or f"{number}x plain" in text, (place, shown)
+            assert ("x faster" in text or "x plain" in text) == is_known, (place, shown)
+            assert not is_known or f"{number}x faster" in text or f"{number}x plain" in text, (place, shown)
         assert (shown if is_known else "") == stats(totals).cells()[5]
 
 
@@ -91,11 +90,11 @@ def test_every_place_shows_the_acceptance_of_one_answer():
     stored = totals_from_json(event_to_json(Finished("stop", totals))["totals"])
     cells = stats(stored).cells()
 
-    assert f"acc {percent}" in status_line(running.snapshot(0.2), 80)
-    assert f"acc {percent}" in status_line(running.snapshot(0.2), 160)
-    assert f"acc {percent} (ses {percent})" in bar(totals, STEPS)
-    assert f"acc {percent}" in answer_footer("stop", totals)
-    assert f"acceptance {spaced} · " in summary_line(ROUTED, totals)
+    assert f"accepted {spaced}" in status_line(running.snapshot(0.2), 80)
+    assert f"accepted {spaced} in all" in status_line(running.snapshot(0.2), 160, is_detailed=True)
+    assert f"accepted {spaced}" in bar(totals, STEPS)
+    assert f"accepted {spaced}" in summary_line(totals, finish_reason="stop")
+    assert f"accepted {spaced} · " in summary_line(totals, ROUTED)
     assert f"acceptance {spaced} (4 of 6)" in explanation(ROUTED, totals)
     assert round(RATE, 3) == speculation_to_json(stored)["acceptance_rate"]
     assert [percent, "67% 50% 100%"] == cells[6:8]

@@ -8,6 +8,7 @@ The starter model answers; the numbers on the pictures are those of this machine
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import subprocess
 import sys
@@ -39,6 +40,15 @@ STARTER_REQUESTS = Requests(
 )
 
 
+def drawn_project() -> Path:
+    """The folder that the pictures name, with a branch and a file to ask about."""
+    folder = Path(tempfile.gettempdir()) / "shop"
+    (folder / ".git").mkdir(parents=True, exist_ok=True)
+    (folder / ".git" / "HEAD").write_text("ref: refs/heads/main\n", encoding="utf-8")
+    (folder / "cart.py").write_text("def total(prices):\n    return sum(prices)\n", encoding="utf-8")
+    return folder
+
+
 def draw_walk(folder: Path, requests: Requests, session_request: SessionRequest) -> None:
     """Walk to the last step with a picture, and write each picture to the folder."""
 
@@ -47,7 +57,7 @@ def draw_walk(folder: Path, requests: Requests, session_request: SessionRequest)
             picture = driver.app.export_screenshot(title="specchat")
             (folder / f"{step.picture}.svg").write_text(picture, encoding="utf-8")
 
-    with tempfile.TemporaryDirectory() as private:
+    with tempfile.TemporaryDirectory() as private, contextlib.chdir(drawn_project()):
         app = SpecchatApp(session_request, ScreenFiles.next_to(Path(private) / "history.db"))
         walk = Walk(steps_until_last_picture(CHAT), requests, draw)
         walk.run(app, SIZE)

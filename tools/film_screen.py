@@ -34,7 +34,7 @@ from tools.screen_walk import (
 )
 
 SIZE = 92, 26
-FILMED_FILE = "lighthouse.py"
+FILMED_FOLDER, FILMED_FILE = "coast", "lighthouse.py"  # the folder is one of temporary files
 FILMED_TEXT = '''\
 def beam(height):
     """How far the light is seen, in kilometres."""
@@ -72,7 +72,7 @@ def decide(key: str, fact: Fact) -> Action:
 FILM = (
     Step("an empty chat", [wait_until(is_connected)], ["Ask something below"]),
     Step("a question is typed", [type_keys("{question}")], ["{question}"]),
-    Step("its answer", [press("enter"), wait_until(is_answered)], [" tok ·"]),
+    Step("its answer", [press("enter"), wait_until(is_answered)], [" tokens ·"]),
     Step("an edit is asked for", [type_keys(f"/edit {FILMED_FILE} {CHANGE}")]),
     Step("its first hunk", [press("enter"), wait_until(can_be_reviewed)], ["Take this change? y yes n no"]),
     Step(
@@ -121,8 +121,10 @@ def film_screen(open_app: Callable[[Path], SpecchatApp], requests: Requests) -> 
     """Walk the steps of the film with an app, in a folder of its own that has the file, and return its picture."""
     film = Film()
     walk = Walk([Step("the film begins", [film.begin]), *FILM], requests, film.hold)
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+    folder = Path(tempfile.gettempdir()) / FILMED_FOLDER
+    folder.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as private, contextlib.chdir(folder):
         Path(FILMED_FILE).write_text(FILMED_TEXT, encoding="utf-8")
-        walk.run(open_app(Path(folder)), SIZE)
+        walk.run(open_app(Path(private)), SIZE)
     walk.check()
     return draw_moving(film.frames(), TITLE)

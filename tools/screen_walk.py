@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from specchat.tui.app import SpecchatApp
 
-BAR_COLUMNS = 80  # from this width on, the status bar has the bar of acceptance
+BAR_COLUMNS = 80  # from this width on, the status bar surely has the bar of acceptance
 LIKELY_TOKEN = re.compile(r'" +\d+%')  # a token in quotes with its probability
 SCROLL_BAR = re.compile(r"[▁-█]$", re.MULTILINE)
 FILE = "my notes.txt"
@@ -114,8 +114,8 @@ def has_toast(text: str) -> Fact:
 def has_coloured_bar(walker: Walker) -> bool:
     """The bar of acceptance, from 80 columns on, in a colour of its own unless the terminal has none."""
     driver = walker.driver
-    if driver.app.size.width < BAR_COLUMNS:
-        return "█" not in driver.status
+    if driver.app.size.width < BAR_COLUMNS and "█" not in driver.status:
+        return True
     bar = [segment for segment in driver.strips[-1] if "█" in segment.text]
     text = next(segment for segment in driver.strips[-1] if segment.text.strip())
     has_own_colour = bool(bar and bar[0].style and text.style and bar[0].style.color != text.style.color)
@@ -212,10 +212,17 @@ BACK = Step("back to the prompt", [press("escape")], fact=is_in_prompt)
 LEAVE = Step("leaving", [wait_until(is_connected), press("ctrl+q")], fact=has_ended)
 
 CHAT = (
-    Step("an empty chat", [], ["Ask something below", "Enter sends"]),
+    Step(
+        "an empty chat", [wait_until(is_connected)],
+        ["model ", "folder ", "Ask something below, such as: ", "Enter sends"], picture="welcome",
+    ),
     Step("the keys", [press("f1")], ["The keys you need", "Enter send"]),
     BACK,
-    Step("an answer", [ask("{question}")], [" tok ·", "{question}"], has_coloured_bar, picture="screen"),
+    Step("an answer", [ask("{question}")], [" tokens ·", "{question}"], has_coloured_bar, picture="screen"),
+    Step("the light theme", [send("/theme specchat-day")], fact=theme_is("specchat-day"), picture="screen-light"),
+    Step("the dark theme", [send("/theme specchat-night")], fact=theme_is("specchat-night")),
+    Step("the other numbers", [press("f7")], [" tokens/step"]),
+    Step("the short line", [press("f7")], ["tokens/s · "]),
     Step(
         "a selected answer", [press("shift+tab")],
         ["answer 1 of 1 is selected", "y copy", "r answer again", "Esc back"],
@@ -252,7 +259,7 @@ CHAT = (
     ),
     Step("a theme by name", [send("/theme nord")], fact=theme_is("nord")),
     Step("the themes", [press("f8")], ["type to filter"]),
-    Step("another theme", [type_keys("specchat-day"), press("enter")], fact=theme_is("specchat-day")),
+    Step("the theme of the terminal", [type_keys("auto"), press("enter")], fact=theme_is("specchat-night")),
     Step("a toast", [press("f9")], fact=has_toast("select text with it")),
     Step("the mouse again", [press("f9")], fact=has_toast("works here again")),
     Step("the conversations", [press("ctrl+r")], ["conversations", "(open)"]),
@@ -268,7 +275,7 @@ CHAT = (
 WALK = (
     Visit(
         "the first minute", ["chat"],
-        steps=[Step("one hint", [], fact=has_toast("'specchat setup' finds a better one for this machine")), LEAVE],
+        steps=[Step("one hint", [], ["'specchat setup' finds a better one for this machine"]), LEAVE],
     ),
     Visit(
         "set-up ends in a chat", ["setup", "--memory", "12"], answers=5 * "\n", printed="Use it whenever", steps=CHAT,

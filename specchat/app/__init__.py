@@ -29,6 +29,7 @@ said into an order, renders the events, and sends a decision for each proposal.
     export.py            /export: Markdown and JSON
     model_loading.py     /profile: the models that a change would load, as a question
     inspect_text.py      /inspect: the tokens of an answer by drafter, as text, in the colours of the TUI
+    welcome.py           what an empty conversation shows
     code_blocks.py       the code blocks of an answer
     edited_files.py      where the text of an edit comes from and goes
     project_files.py     the files of a project, read without surprises and written once, or by the editor

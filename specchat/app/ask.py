@@ -47,8 +47,8 @@ class Answered:
     @property
     def summary(self) -> str:
         """The line about the cost, "" without an answer."""
-        stopped = "(stopped) " if isinstance(self.end, Finished) and self.end.finish_reason == "cancelled" else ""
-        return f"{stopped}{summary_line(self.route, self.totals)}" if self.route else ""
+        reason = self.end.finish_reason if isinstance(self.end, Finished) else ""
+        return summary_line(self.totals, self.route, reason) if self.route else ""
 
     def raise_failure(self) -> None:
         """Raise the error of an answer that failed."""

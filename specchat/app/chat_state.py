@@ -105,7 +105,7 @@ class ChatState:
     @property
     def status_line(self) -> str:
         if self.routed and self.finished:
-            return summary_line(self.routed, self.finished.totals)
+            return summary_line(self.finished.totals, self.routed, self.finished.finish_reason)
         return f"profile {self.conversation.profile}"
 
 

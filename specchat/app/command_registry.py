@@ -5,7 +5,7 @@ the TUI and editors share it. This module imports neither prompt_toolkit nor tor
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
@@ -43,6 +43,15 @@ MAX_SHOWN_PROMPT = 200  # characters of the prompt of a source, which is sent in
 FILE_ARGUMENT_COMMANDS = ("/file ", "/edit ", "/apply ", "/summarize ")  # their first argument is a path
 ALL_VERSIONS = "--all"
 SUMMARY_QUESTION = "Summarize this file."
+HELP_GROUPS: Mapping[str, Sequence[str]] = {
+    "This answer": ("retry", "version", "back", "copy", "code", "reword", "select", "why", "inspect"),
+    "Files": ("file", "summarize", "edit", "apply", "undo"),
+    "Conversations": (
+        "new", "sessions", "open", "fork", "rewind", "compact", "rename", "delete", "restore", "show", "export",
+    ),
+    "Model and settings": ("model", "profile", *CHAT_SETTINGS, "settings"),
+    "Screen": ("keys", "numbers", "stats", "theme", "mouse", "help", "quit"),
+}  # fmt: skip
 AT_NAMES_HELP = 'anywhere in a request attaches the file, @"A NAME" one with spaces; so do @FOLDER/, @*.GLOB and @repo'
 
 
@@ -92,9 +101,16 @@ def _source_prompt(chat: ChatState, name: str, argument: str) -> CommandResult |
 
 
 def help_text(commands: Collection[CommandInfo]) -> str:
-    width = max(len(f"/{command.name} {command.arguments}") for command in commands)
-    lines = [f"{f'/{command.name} {command.arguments}':{width}}  {command.help}" for command in commands]
-    return "\n".join([*lines, f"{'@FILE':{width}}  {AT_NAMES_HELP}"])
+    """The commands in groups; those of plugins and of this front end alone stand at the end."""
+    by_name = {command.name: command for command in commands}
+    groups = {title: [by_name.pop(name) for name in names if name in by_name] for title, names in HELP_GROUPS.items()}
+    lines = [f"@FILE  {AT_NAMES_HELP}"]
+    for title, group in {**groups, "More": list(by_name.values())}.items():
+        usages = [f"/{each.name} {each.arguments}" for each in group]
+        width = max(map(len, usages), default=0)
+        rows = [f"{usage:{width}}  {each.help}" for usage, each in zip(usages, group, strict=True)]
+        lines += ["", title, *rows] if rows else []
+    return "\n".join(lines)
 
 
 def _new(chat: ChatState, _argument: str) -> CommandResult:

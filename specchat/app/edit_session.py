@@ -71,7 +71,7 @@ class EditSession(AbstractContextManager["EditSession"]):
     def summary(self) -> str:
         """What the answers cost, "" without answers."""
         route = next((run.route for run in reversed(self.runs) if run.route), None)
-        return summary_line(route, self.totals) if route else ""
+        return summary_line(self.totals, route) if route else ""
 
     @property
     def totals(self) -> Totals:

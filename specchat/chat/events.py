@@ -287,6 +287,13 @@ class Speedup:
         low, high = (f"{each:.1f}" for each in self.interval)
         return low if low == high else f"{low}-{high}"
 
+    @property
+    def words(self) -> str:
+        """The text with what it means: "2.4x faster", "0.8-1.3x as fast", "0.9x, slower"."""
+        lowest = self.factor if self.error <= MAX_SHOWN_ERROR else self.interval[0]
+        meaning = " faster" if round(lowest, 1) > 1 else " as fast"
+        return f"{self.text}x{', slower' if self.is_slower else meaning}"
+
 
 def speedup_of_sums(plain_seconds: float, error_seconds: float, decode_seconds: float) -> Speedup | None:
     """The speedup of several answers: sums of their plain time, of its error, and of their decode time.

@@ -1,28 +1,46 @@
 """A turn in words, the same in every front end: one line of numbers, and a longer explanation of the drafter.
 
-Both say what happened and what was measured. What was only assumed from the kind of the request is told apart.
+The status bar has the words of the line, in the same order (`speed_words`). All say what happened and was measured;
+what was only assumed from the kind of the request is told apart.
 """
 
-from specchat.chat.events import Routed, Totals
+from specchat.chat.events import Routed, Speedup, Totals
 from specchat.chat.router import COPYING_DRAFTERS, PINNED
 from specchat.profile.drafter_names import PLAIN
 
 SEPARATOR = " · "
 SHORTEST_SHOWN_SECONDS, SECONDS_WITHOUT_TENTHS = 0.1, 2
 MIN_SHOWN_WAIT = 0.5  # seconds; shorter ones are not named beside the speed
+END_REASON_TEXTS = {
+    "stop": "",
+    "tool_calls": "calls tools",
+    "length": "stopped at the length limit",
+    "repetition": "stopped, it repeats itself",
+    "cancelled": "stopped, the partial answer is kept",
+    "interrupted": "interrupted, the partial answer is kept",
+}
 
 
-def summary_line(routed: Routed, totals: Totals) -> str:
-    """One line about a finished turn, with the mean accepted length in tokens/step.
+def summary_line(totals: Totals, routed: Routed | None = None, finish_reason: str = "") -> str:
+    """One line about a finished turn, for the command line and the screen.
 
-    "24 tokens · 200.0 tokens/s · ttft 0.04 s · 2.0x plain · suffix 9 of 12 steps · acceptance 50 % · …"
+    "24 tokens · 200 tokens/s · 2.0x faster · accepted 50 % · suffix 9 of 12 steps"
     """
-    parts = [*_speed(totals), *filter(None, [thinking_text(totals.thinking_seconds)]), *_speculation(routed, totals)]
-    if totals.completion_tokens and not totals.steps:
-        parts.append(f"{routed.variant} ({routed.reason})")  # a server that does not report its steps
-    elif not any(part.startswith(routed.variant) for part in parts):
-        parts.append(routed.variant)
-    return SEPARATOR.join(parts)
+    speed = speed_words(totals.tokens_per_second, totals.speedup, totals.acceptance.rate)
+    parts = [f"{totals.completion_tokens} token{'' if totals.completion_tokens == 1 else 's'}", *speed]
+    parts += [*_speculation(totals, routed), thinking_text(totals.thinking_seconds), *waits(totals)]
+    return SEPARATOR.join(filter(None, [*parts, END_REASON_TEXTS.get(finish_reason, finish_reason)]))
+
+
+def speed_words(speed: float | None, speedup: Speedup | None, acceptance: float | None, mark: str = "") -> list[str]:
+    """What is known: ["121 tokens/s", "1.6x faster", "accepted 62 %"]; the mark "~" stands before an estimate."""
+    words = [] if speed is None else [f"{speed:.{int(speed < 10)}f} tokens/s"]
+    words += [] if speedup is None else [f"{mark}{speedup.words}"]
+    return words if acceptance is None else [*words, f"accepted {percent(acceptance)}"]
+
+
+def percent(share: float) -> str:
+    return f"{share * 100:.0f} %"
 
 
 def explanation(routed: Routed, totals: Totals | None) -> str:
@@ -33,6 +51,8 @@ def explanation(routed: Routed, totals: Totals | None) -> str:
         lines.append(f"what happened: {totals.drafter_report}")
     if totals is not None and totals.seconds:
         lines.append(f"time: {_time_text(totals)}")
+    if totals is not None and totals.steps:
+        lines.append(f"{totals.tokens_per_step:.1f} tokens/step; 1.0 without drafts")
     if totals is not None and (speedup := totals.speedup) is not None:
         low, high = speedup.interval
         lines.append(
@@ -47,17 +67,6 @@ def explanation(routed: Routed, totals: Totals | None) -> str:
         else f"assumed from the kind of request, not measured: {routed.reason}"
     )
     return "\n".join(lines)
-
-
-def _speed(totals: Totals) -> list[str]:
-    """Of the whole wait, whose long parts are named."""
-    parts = [f"{totals.completion_tokens} token{'' if totals.completion_tokens == 1 else 's'}"]
-    if totals.tokens_per_second is not None:
-        parts.append(f"{totals.tokens_per_second:.1f} tokens/s")
-    if totals.ttft_seconds:
-        parts.append(f"ttft {totals.ttft_seconds:.2f} s")
-    parts += waits(totals)
-    return parts if totals.speedup is None else [*parts, f"{totals.speedup.text}x plain"]
 
 
 def waits(totals: Totals) -> list[str]:
@@ -118,21 +127,17 @@ def timing_to_json(totals: Totals) -> dict[str, float | None]:
     }
 
 
-def _speculation(routed: Routed, totals: Totals) -> list[str]:
+def _speculation(totals: Totals, routed: Routed | None) -> list[str]:
+    """Who drafted, or that none did."""
     if totals.completion_tokens and not totals.steps:
-        return []  # a server that does not report its steps
+        return [f"{routed.variant} ({routed.reason})"] if routed else []  # a server that does not report its steps
     exactness = [] if totals.is_exact or not totals.draft_tokens else ["near ties may differ"]
-    is_copying = routed.variant in COPYING_DRAFTERS and totals.completion_tokens > 1
-    drafts = acceptance_text(totals) or (f"{routed.variant} found nothing to copy" if is_copying else "no draft tokens")
-    return [*_steps_by_drafter(totals), drafts, f"{totals.tokens_per_step:.1f} tokens/step", *exactness]
-
-
-def acceptance_text(totals: Totals) -> str:
-    """The acceptance, or where it is unknown, as in older answers and on servers, the counts; "" without drafts."""
-    if (rate := totals.acceptance.rate) is not None:
-        return f"acceptance {rate:.0%}".replace("%", " %")
-    accepted = sum(totals.accepted_by_drafter.values())
-    return f"{accepted} of {totals.draft_tokens} draft tokens accepted" if totals.draft_tokens else ""
+    if not totals.draft_tokens and totals.acceptance.rate is None:
+        is_copying = routed and routed.variant in COPYING_DRAFTERS and totals.completion_tokens > 1
+        return [f"{routed.variant} found nothing to copy" if routed and is_copying else "no draft tokens"]
+    counts = f"{sum(totals.accepted_by_drafter.values())} of {totals.draft_tokens} draft tokens accepted"
+    unknown = [counts] if totals.acceptance.rate is None else []  # in answers of older versions, and on servers
+    return [*unknown, *_steps_by_drafter(totals), *exactness]
 
 
 def _steps_by_drafter(totals: Totals) -> list[str]:

@@ -63,7 +63,10 @@ def _chat_by_lines(chosen: SessionRequest, question: str) -> int:
         click.echo(PRIVATE_NOTICE, err=True)
     prompt_history = history_path().with_name("questions") if chosen.is_stored else None
     with open_host_conversation(chosen) as conversation:
-        return run_repl(ChatState(conversation), prompt_history, question)
+        state = ChatState(conversation)
+        exit_code = run_repl(state, prompt_history, question)
+        _print_resume_line(chosen, conversation.session_id if state.finished else "")
+    return exit_code
 
 
 def _chat_on_screen(chosen: SessionRequest, question: str, *, is_ascii: bool | None, captures_mouse: bool) -> int:
@@ -71,6 +74,7 @@ def _chat_on_screen(chosen: SessionRequest, question: str, *, is_ascii: bool | N
     from specchat.profile.screen_file import preferences_file
     from specchat.tui.app import ScreenFiles, SpecchatApp, binding_scopes
     from specchat.tui.preferences import read_preferences
+    from specchat.tui.terminal_background import DARK_BACKGROUND, terminal_background
 
     preferred = read_preferences(preferences_file(), binding_scopes())
     preferred = replace(preferred, captures_mouse=preferred.captures_mouse and captures_mouse)
@@ -79,8 +83,17 @@ def _chat_on_screen(chosen: SessionRequest, question: str, *, is_ascii: bool | N
     greeting = setup_hint(history.parent)
     if not chosen.is_stored:
         files, greeting = replace(files, prompt_history=None), PRIVATE_NOTICE
+    background = DARK_BACKGROUND
     if BROWSER_DRIVER not in os.environ:
         exit_when_terminal_closes()
-    app = SpecchatApp(chosen, files, choose_glyphs(is_ascii), preferred, greeting=greeting, question=question)
+        background = terminal_background()
+    app = SpecchatApp(chosen, files, choose_glyphs(is_ascii), preferred, greeting, question, background)
     app.run(mouse=app.captures_mouse)
+    _print_resume_line(chosen, app.chat_screen.presenter.resumable_session)
     return 0
+
+
+def _print_resume_line(chosen: SessionRequest, session_id: str) -> None:
+    """On a terminal, how to go on with a conversation that has turns and is stored."""
+    if chosen.is_stored and session_id and sys.stderr.isatty():
+        click.echo(f"go on later: specchat -r {session_id}", err=True)

@@ -92,4 +92,4 @@ def comparison(plain: Answered, drafted: Answered) -> str:
         return "the texts differ: a near tie of two tokens was rounded differently; --exact prevents that"
     steps = f"{drafted.totals.steps} passes of the model instead of {plain.totals.steps}"
     speedup = drafted.totals.speedup
-    return f"the same text, {steps}" if speedup is None else f"the same text, {steps}: {speedup.text}x plain"
+    return f"the same text, {steps}" if speedup is None else f"the same text, {steps}: {speedup.words}"

@@ -28,6 +28,10 @@ class Glyphs:
     bar_parts: str  # of the acceptance bar: accepted, rejected, no draft tokens
     unfolded_mark: str  # above a text that can be folded
 
+    def drawn(self, text: str) -> str:
+        """A text of ours with the characters that the terminal has."""
+        return text.replace("·", self.dot).replace("…", self.ellipsis)
+
 
 UNICODE = Glyphs(False, "›", "│", "─", "▸", "×", "·", "→", "▁▂▃▄▅▆▇█", "…", "↵", "█░·", "▾")
 ASCII = Glyphs(True, ">", "|", "-", ">", "x", "-", ">", "_.-=+*#@", "...", "\\n", "#x.", "v")

@@ -20,5 +20,5 @@ markdown_answer.py         a finished answer; code_block_header.py
 status_bar.py              the last line; live_stats.py computes it
 inspector.py               an answer by drafter; token_view.py
 session_list.py            the list of conversations
-preferences.py             screen.toml; clipboard.py, screen.tcss
+preferences.py             screen.toml; clipboard.py, screen.tcss; terminal_background.py, light or dark
 """

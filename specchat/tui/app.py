@@ -26,10 +26,11 @@ from specchat.tui.chat_screen import ChatScreen
 from specchat.tui.conversation_layout import ConversationLayout
 from specchat.tui.inspector import Inspector
 from specchat.tui.keys_screen import KeysScreen, key_lines
-from specchat.tui.preferences import DEFAULT_PREFERENCES, Preferences, unknown_theme
-from specchat.tui.screen_commands import PICKER_ACTIONS, all_commands
+from specchat.tui.preferences import AUTO_THEME, DEFAULT_PREFERENCES, Preferences, unknown_theme
+from specchat.tui.screen_commands import COMMAND_ACTIONS, all_commands
 from specchat.tui.session_list import SessionsScreen
 from specchat.tui.session_worker import SessionWorker
+from specchat.tui.terminal_background import DARK_BACKGROUND, TerminalBackground
 from specchat.tui.token_view import TokenView
 from specchat.tui.turn_widget import TurnView
 from specchat.tui.worker_messages import MessageQueue
@@ -64,9 +65,11 @@ class SpecchatApp(App[None]):
         preferences: Preferences = DEFAULT_PREFERENCES,
         greeting: str = "",
         question: str = "",
+        background: TerminalBackground = DARK_BACKGROUND,
     ) -> None:
         super().__init__()
-        self._greeting, self._question = greeting, question
+        self._question, self._typed, self._follows_terminal = question, background.typed, False
+        self._terminal_theme = (LIGHT_THEME if background.is_light else DARK_THEME).name
         self._files, self._preferences = files, preferences
         self.captures_mouse = preferences.captures_mouse
         self.worker_messages = MessageQueue(self._post_messages_arrived)
@@ -80,18 +83,20 @@ class SpecchatApp(App[None]):
             preferences,
             files.prompt_history,
         )
+        self.chat_screen.greeting = greeting
 
     def on_mount(self) -> None:
         for theme in (DARK_THEME, LIGHT_THEME):
             self.register_theme(theme)
-        chosen = self._preferences.theme or _read_theme(self._files.theme)
-        self.theme = chosen if chosen in self.available_themes else DARK_THEME.name
+        self._use_theme(self._preferences.theme or _read_theme(self._files.theme))
         self.set_keymap(dict(self._preferences.keys))
         self.theme_changed_signal.subscribe(self, self._save_theme)
         self.push_screen(self.chat_screen)
-        if self._greeting:
-            self.notify(self._greeting, markup=False)
+        if self._typed:
+            self.call_after_refresh(self.chat_screen.type, self._typed)
         if self._question:
+            if self.chat_screen.greeting:  # the welcome, which has it, is not seen
+                self.notify(self.chat_screen.greeting, markup=False)
             self.call_after_refresh(self.chat_screen.submit, self._question)
 
     def on_unmount(self) -> None:
@@ -129,13 +134,14 @@ class SpecchatApp(App[None]):
         self.push_screen(page, lambda typed: self.chat_screen.type(typed or ""))
 
     async def action_set_theme(self, name: str) -> None:
-        if name in self.available_themes:
-            self.theme = name
+        if name == AUTO_THEME or name in self.available_themes:
+            self._use_theme(name)
+            self._save_theme(self.current_theme)
         else:
             await self.chat_screen.transcript.add_note(unknown_theme(name), is_error=True)
 
     def _run_command(self, name: str, has_arguments: bool) -> None:
-        if has_arguments and name not in PICKER_ACTIONS:
+        if has_arguments and name not in COMMAND_ACTIONS:
             self.chat_screen.prompt.set_text(f"/{name} ")
             self.chat_screen.prompt.focus()
         else:
@@ -152,9 +158,15 @@ class SpecchatApp(App[None]):
         with contextlib.suppress(RuntimeError):
             self.chat_screen.post_message(ChatScreen.MessagesArrived())
 
+    def _use_theme(self, name: str) -> None:
+        """Use this theme; without one, or with "auto", the one for the background of the terminal."""
+        self._follows_terminal = name not in self.available_themes
+        self.theme = self._terminal_theme if self._follows_terminal else name
+
     def _save_theme(self, theme: Theme) -> None:
+        name = AUTO_THEME if self._follows_terminal and theme.name == self._terminal_theme else theme.name
         try:
-            self._files.theme.write_text(json.dumps({"theme": theme.name}), encoding="utf-8")
+            self._files.theme.write_text(json.dumps({"theme": name}), encoding="utf-8")
         except OSError:
             return  # the next start uses the earlier theme
 

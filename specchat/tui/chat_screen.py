@@ -28,7 +28,7 @@ from specchat.tui.prompt_sender import PromptSender
 from specchat.tui.session_list import SessionsScreen
 from specchat.tui.session_worker import SessionWorker
 from specchat.tui.turn_widget import TurnView
-from specchat.tui.worker_messages import EditProgress, EngineLost, InputRequest, MessageQueue, QuitRequested
+from specchat.tui.worker_messages import EditProgress, EngineLost, InputRequest, MessageQueue
 
 TICK_SECONDS = 1 / 16  # between two looks at the messages
 DOUBLE_PRESS_SECONDS = 2.0  # within which a key counts as pressed twice
@@ -133,8 +133,6 @@ class ChatScreen(ConversationLayout):
             case EditProgress(line=line):
                 if approval:
                     approval.show_progress(line)
-            case QuitRequested():
-                await self.leave()
             case EngineLost(reason=reason):
                 await self._pickers.offer_connecting(reason)
             case EngineCrashed(reason=reason, question=question):

@@ -14,8 +14,8 @@ from textual.widgets import Static
 from specchat.app.code_blocks import CodeBlock, find_code_blocks
 from specchat.drawing.glyphs import Glyphs
 from specchat.tui.clipboard import copy
+from specchat.tui.streaming_answer import UNNAMED
 
-UNNAMED = "code"
 MIN_RULE_COLUMNS = 2
 
 

@@ -24,7 +24,7 @@ from specchat.tui.token_view import TokenView
 from specchat.tui.transcript_view import Transcript
 from specchat.tui.turn_widget import TurnView
 
-SHORT_SCREEN_LINES = 12
+SHORT_SCREEN_LINES, TALL_SCREEN_LINES = 12, 20
 PROMPT_HINT = "Enter sends, Ctrl+J new line, @ file, / command"
 
 
@@ -33,12 +33,15 @@ class ConversationLayout(Screen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("shift+tab", "select_turn(-1)", "select an answer, to copy or edit", id="select"),
+        Binding("f7", "toggle_numbers", "other numbers in the last line", id="numbers", priority=True),
         Binding("tab", "switch_focus", "inspector, prompt", show=False),
         Binding("pageup", "scroll(-1)", "scroll", show=False, priority=True),
         Binding("pagedown", "scroll(1)", "scroll", show=False, priority=True),
         Binding("ctrl+home", "show_older", "older", show=False, priority=True),
         Binding("ctrl+end", "follow", "newest", show=False, priority=True),
     ]
+
+    greeting = ""  # a line below the welcome
 
     def __init__(self, glyphs: Glyphs, preferences: Preferences) -> None:
         super().__init__()
@@ -49,7 +52,7 @@ class ConversationLayout(Screen[None]):
         with Horizontal(id="head"):
             yield Static("specchat", id="title", markup=False)
             yield Static("", id="about", markup=False)
-        yield Transcript(self.glyphs)
+        yield Transcript(self.glyphs, self.greeting)
         yield Static("", id="queued", markup=False)
         yield BottomArea(self.glyphs, completion_list)
         yield Static("", id="selection", markup=False)
@@ -65,6 +68,7 @@ class ConversationLayout(Screen[None]):
     def on_resize(self) -> None:
         """Hide title and rules on a short screen; show the inspector beside the conversation on a wide one."""
         self.set_class(self.size.height < SHORT_SCREEN_LINES, "-short")
+        self.set_class(self.size.height >= TALL_SCREEN_LINES, "-tall")
         self.set_class(self.size.width >= MIN_SIDE_BY_SIDE_COLUMNS, "-beside")
 
     @property
@@ -106,6 +110,8 @@ class ConversationLayout(Screen[None]):
         current = turns.index(self.focused) if isinstance(self.focused, TurnView) else len(turns)
         target = max(current + step, 0)
         self.set_focus(turns[target] if target < len(turns) else self.prompt)  # at once: the next key is for it
+        if target < len(turns):
+            self.transcript.show_beginning(turns[target])
 
     def action_switch_focus(self) -> None:
         """Go from the prompt to the open inspector, and from anywhere else to the prompt."""
@@ -134,6 +140,11 @@ class ConversationLayout(Screen[None]):
         if view is self.transcript and direction < 0:
             self.transcript.leave_end()
         view.scroll_relative(y=direction * view.scrollable_content_region.height, animate=False, immediate=True)
+
+    def action_toggle_numbers(self) -> None:
+        """Show the short line of the status bar, or the other numbers."""
+        bar = self.query_one(StatusBar)
+        bar.is_detailed = not bar.is_detailed
 
     def action_show_older(self) -> None:
         self.call_later(self.transcript.show_older)

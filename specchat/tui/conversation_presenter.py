@@ -23,12 +23,13 @@ from specchat.chat.events import (
     ThinkingDelta,
     of_first_tokens,
 )
+from specchat.chat.turn_summary import summary_line
 from specchat.drawing.glyphs import Glyphs, printable
 from specchat.errors import CancelledError, HostError
 from specchat.tui.live_stats import LiveStats, Phase
 from specchat.tui.status_bar import StatusBar
 from specchat.tui.transcript_view import Transcript
-from specchat.tui.turn_widget import QuestionRef, TurnView, answer_footer
+from specchat.tui.turn_widget import QuestionRef, TurnView
 from specchat.tui.worker_messages import (
     AnswerEnded,
     ConversationNamed,
@@ -40,7 +41,6 @@ from specchat.tui.worker_messages import (
     EngineState,
     InputKind,
     InputRequest,
-    QuitRequested,
     RejectedEdit,
     TranscriptNote,
     VersionsChanged,
@@ -84,7 +84,7 @@ class EngineCrashed:
 class ForScreen(Message):
     """A message of the worker that changes the bottom of the screen."""
 
-    content: InputRequest | EditProgress | EngineLost | EngineCrashed | QuitRequested
+    content: InputRequest | EditProgress | EngineLost | EngineCrashed
 
 
 class ConversationPresenter:
@@ -96,6 +96,7 @@ class ConversationPresenter:
         self._queued_turn: TurnView | None = None  # shown already, behind a request that was sent earlier
         self.session_id = self.profile_name = self.session_name = self.model = ""
         self.steps: list[StepDone] = []  # of the newest answer, for the inspector; empty for a stored answer
+        self.resumable_session = ""  # the id of the open conversation, once it has a turn
         self._ticks = 0
         self._thinking_since = 0.0  # when the thought of this answer began; 0: it did not
 
@@ -143,7 +144,7 @@ class ConversationPresenter:
                 await self._on_conversation_message(message)
             case InputRequest() | EditProgress() | EditFinished():
                 self._on_edit_message(message)
-            case EngineLost() | QuitRequested():
+            case EngineLost():
                 self.live_stats.set_idle()
                 self._screen.post_message(ForScreen(message))
             case Notice(text=text):
@@ -193,7 +194,6 @@ class ConversationPresenter:
 
     def _show_edit_line(self, line: str, *, is_error: bool = False) -> None:
         if self.turn:
-            line = line.replace("·", self._glyphs.dot).replace("…", self._glyphs.ellipsis)
             self.turn.set_footer(line, is_error=is_error)
 
     def _on_text(self, delta: TextDelta | ThinkingDelta, now: float) -> None:
@@ -219,7 +219,7 @@ class ConversationPresenter:
             if event.totals.repeated_tokens:
                 self.turn.set_text(event.without_repeats(self.turn.answer))
                 self.steps = list(of_first_tokens(self.steps, event.totals.completion_tokens))
-            self.turn.set_footer(answer_footer(event.finish_reason, event.totals, self._glyphs))
+            self.turn.set_footer(summary_line(event.totals, finish_reason=event.finish_reason))
             return
         is_stopped = event.exit_code == CancelledError.exit_code
         self.turn.set_footer(event.message if is_stopped else f"failed: {event.message}", is_error=not is_stopped)
@@ -231,7 +231,7 @@ class ConversationPresenter:
             self._queued_turn = self.turn
             await self.start_turn(sent.request.text)
         assert self.turn is not None
-        self.steps, self._thinking_since = [], 0.0
+        self.steps, self._thinking_since, self.resumable_session = [], 0.0, self.session_id
         self._transcript.add_question(self.turn)
         self.turn.set_files(tuple(file.name for file in sent.request.files))
 
@@ -254,8 +254,8 @@ class ConversationPresenter:
         for stored in opened.turns if opened.session_id != self.session_id else ():
             self.live_stats.add_stored_totals(stored.totals)
         self.session_id, self.profile_name, self.steps = opened.session_id, opened.profile, []
-        self.model = opened.model
-        self.live_stats.context_window = opened.context_window or None
+        self.model, self.resumable_session = opened.model, opened.session_id if opened.turns else ""
+        self.live_stats.context_window, self.live_stats.model = opened.context_window or None, Path(opened.model).name
         await self._transcript.show_turns(opened.turns, self.turn, kept)
         self._transcript.show_versions(opened.versions)
         if opened.selected_position is not None:
@@ -270,6 +270,7 @@ class ConversationPresenter:
 
     def _show_title(self, name: str) -> None:
         self.session_name = name
+        self._transcript.show_welcome(Path(self.model).name)
         details = f"profile {Path(self.profile_name).stem}"
         if self.model:
             details += f" {self._glyphs.dot} {Path(self.model).name}"

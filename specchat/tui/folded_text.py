@@ -54,7 +54,7 @@ class FoldedText(Vertical):
         self.is_unfolded = not self.is_unfolded
         self._heading.update(self.line)
         if self.is_unfolded:
-            body = StreamingAnswer()
+            body = StreamingAnswer(shows_fences=True)
             self.mount(body)
             body.append_text(self.text)
         else:

@@ -36,7 +36,7 @@ KEY_GROUPS: Mapping[str, Sequence[tuple[str, str] | str]] = {
         ("Esc", "back; any other letter is typed"),
     ),
     "Conversations, models, looks": (
-        "sessions", "model", "variant", "profile", "inspect", "history", "theme", "mouse", "quit",
+        "sessions", "model", "variant", "profile", "inspect", "history", "numbers", "theme", "mouse", "quit",
         ("Ctrl+P", "all commands"), ("Esc Esc", "go back to an earlier request"),
     ),
     "Editing the prompt": (

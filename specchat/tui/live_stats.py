@@ -36,7 +36,6 @@ from specchat.host.protocol import totals_from_json
 
 WINDOW_STEPS = 64
 SPEED_SECONDS = 2.0
-SPARKLINE_STEPS = 24
 SERVER_VARIANT = "server"  # another server decodes: no steps, draft totals only at the end
 
 
@@ -51,7 +50,6 @@ class Progress:
     stage: str = ""
     text: str = ""  # with how much of it is done
     elapsed_seconds: float = 0.0
-    tokens_per_second: float | None = None  # of a prompt that is read
 
 
 @dataclass(frozen=True)
@@ -69,6 +67,7 @@ class StatsSnapshot:
     phase: Phase = Phase.IDLE
     progress: Progress = Progress()
     is_answering: bool = False
+    model: str = ""
     variant: str = ""
     drafter: str = ""  # with `auto`: the drafter of most accepted tokens
     reason: str = ""
@@ -84,7 +83,6 @@ class StatsSnapshot:
     context_tokens: int | None = None
     context_window: int | None = None
     memory_bytes: int = 0  # of the engine process; 0: unknown
-    tokens_by_step: tuple[int, ...] = ()  # committed tokens of the last steps
     is_speculation_paused: bool = False
 
 
@@ -98,6 +96,7 @@ class _Arrived:
 class LiveStats:
     context_window: int | None = None
     memory_bytes: int = 0  # of the engine process; 0: unknown
+    model: str = ""
     phase: Phase = Phase.IDLE
     progress: Progress = Progress()
     routed: Routed | None = None
@@ -135,7 +134,7 @@ class LiveStats:
             case Stage():
                 self._enter_phase(Phase.WAITING, Progress(event.stage, event.text.removesuffix("…")), now)
                 if isinstance(event, PrefillProgress):
-                    self._on_prefill(event, now)
+                    self.context_tokens = event.prompt_tokens
             case Routed(context_window=context_window):
                 self.routed = event
                 self.context_window = context_window or self.context_window
@@ -154,7 +153,8 @@ class LiveStats:
         if progress.stage:
             progress = replace(progress, elapsed_seconds=max(0.0, now - self.phase_start_time))
         common = StatsSnapshot(
-            self.phase, progress, self.is_answering, context_window=self.context_window, memory_bytes=self.memory_bytes,
+            self.phase, progress, self.is_answering, self.model,
+            context_window=self.context_window, memory_bytes=self.memory_bytes,
             context_tokens=self.context_tokens, session_acceptance_rate=(self.acceptance + self.turn_acceptance).rate,
         )  # fmt: skip
         stats = self._with_steps(common, now) if self.steps else common
@@ -165,11 +165,6 @@ class LiveStats:
         if self.phase is not phase or self.progress.stage != progress.stage:
             self.phase_start_time = now
         self.phase, self.progress = phase, progress
-
-    def _on_prefill(self, event: PrefillProgress, now: float) -> None:
-        read, seconds = event.processed_tokens - event.cached_tokens, now - self.phase_start_time
-        self.progress = replace(self.progress, tokens_per_second=read / seconds if read and seconds else None)
-        self.context_tokens = event.prompt_tokens
 
     @property
     def _is_from_server(self) -> bool:
@@ -210,7 +205,6 @@ class LiveStats:
             tokens_per_second=_tokens_per_second(recent, now) if self.phase is Phase.DECODE else None,
             speedup=speedup,
             is_speedup_estimated=speedup is not None,
-            tokens_by_step=tuple(step.tokens for step in steps[-SPARKLINE_STEPS:]),
             is_speculation_paused=not any(step.draft_tokens for step in steps) and len(steps) == WINDOW_STEPS,
         )
 

@@ -13,6 +13,7 @@ from specchat.tui.background_requests import BackgroundRequests, Response
 from specchat.tui.conversation_layout import ConversationLayout
 from specchat.tui.conversation_presenter import ConversationPresenter, ReadyForInput
 from specchat.tui.picker import Picker, PickerRow, model_rows, profile_rows, variant_rows
+from specchat.tui.preferences import AUTO_THEME
 from specchat.tui.prompt_sender import PromptSender
 from specchat.tui.turn_widget import QuestionRef
 
@@ -49,8 +50,9 @@ class PickerController:
             case "profile":
                 await self._show("profile, from the next request on", profile_rows(), self._command("profile"))
             case "theme":
-                rows = [PickerRow(name, name) for name in sorted(layout.app.available_themes)]
-                await self._show("colours", rows, lambda name: setattr(layout.app, "theme", name))
+                rows = [PickerRow(AUTO_THEME, AUTO_THEME, "light or dark, as the terminal")]
+                rows += [PickerRow(name, name) for name in sorted(layout.app.available_themes)]
+                await self._show("colours", rows, self._command("theme"))
             case "question":
                 rows = [PickerRow(prompt, prompt) for prompt in reversed(self._earlier_prompts)]
                 await self._show("earlier prompts", rows, layout.prompt.set_text)

@@ -2,7 +2,7 @@
 
     mouse = false              # the terminal keeps the mouse, to select text; F9 or /mouse captures it again
     vi = true                  # vi keys in the prompt of the line mode
-    theme = "nord"             # the colours at the start; without it those that were chosen last
+    theme = "nord"             # the colours at the start, "auto": those of the terminal; else those chosen last
 
     [keys]                     # an action and its key, or several keys
     inspect = "f12"
@@ -37,9 +37,10 @@ class Preferences:
 
     keys: Mapping[str, str] = field(default_factory=dict[str, str])
     captures_mouse: bool = True
-    theme: str = ""  # "": the one that was chosen last
+    theme: str = ""  # "": the one that was chosen last; that of the terminal if none was
 
 
+AUTO_THEME = "auto"
 DEFAULT_PREFERENCES = Preferences()
 
 
@@ -65,7 +66,7 @@ def read_preferences(path: Path, binding_scopes: Sequence[Sequence[BindingType]]
 
 
 def theme_names() -> list[str]:
-    return sorted([*BUILTIN_THEMES, DARK_THEME.name, LIGHT_THEME.name])
+    return [AUTO_THEME, *sorted([*BUILTIN_THEMES, DARK_THEME.name, LIGHT_THEME.name])]
 
 
 def unknown_theme(name: object) -> str:

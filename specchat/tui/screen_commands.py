@@ -27,10 +27,12 @@ SCREEN_COMMANDS: Mapping[str, ScreenCommand] = {
         ScreenCommand("inspect", "", "the last answer by drafter, step by step", "inspect"),
         ScreenCommand("mouse", "", "release the mouse to the terminal, or capture it again", "app.toggle_mouse"),
         ScreenCommand("theme", "[NAME]", "choose the colours", "open_picker('theme')"),
+        ScreenCommand("numbers", "", "other numbers in the last line, or the short line again", "toggle_numbers"),
         ScreenCommand("keys", "", "show every key, those that one needs first", "app.show_keys"),
     )
 }
-PICKER_ACTIONS: Mapping[str, str] = {
+COMMAND_ACTIONS: Mapping[str, str] = {
+    "quit": "app.quit",  # at once, also while models are loaded
     "sessions": "open_sessions",
     "open": "open_sessions",
     "model": "open_picker('model')",
@@ -50,4 +52,4 @@ def screen_action(name: str, argument: str) -> str | None:
         return f"app.set_theme({argument!r})"
     if name in SCREEN_COMMANDS:
         return SCREEN_COMMANDS[name].action
-    return PICKER_ACTIONS.get(name) if not argument else None
+    return COMMAND_ACTIONS.get(name) if not argument else None

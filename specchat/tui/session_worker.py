@@ -24,7 +24,6 @@ from specchat.tui.worker_messages import (
     EditFinished,
     EngineLost,
     MessageQueue,
-    QuitRequested,
     TranscriptNote,
     WorkerMessage,
 )
@@ -95,12 +94,10 @@ class SessionWorker(JobThread):
             self._edit_ui = None
 
     def _handle_result(self, result: CommandResult, cancelled: Flag) -> None:
-        """Show the text, quit, send the request; then continue with `after_answer`, perhaps in another conversation."""
+        """Show the text, send the request; then continue with `after_answer`, perhaps in another conversation."""
         while True:
             if result.text and not result.is_conversation:
                 self._worker_messages.put(TranscriptNote(result.text))
-            if result.should_quit:
-                self._worker_messages.put(QuitRequested())
             if request := result.request:
                 self._ask(request, cancelled)
             if result.after_answer is None:

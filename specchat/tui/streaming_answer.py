@@ -1,6 +1,7 @@
 """Text that grows: only the last line is wrapped again as text arrives, and only the visible rows are drawn.
 
-An answer that is being generated is shown as received, without Markdown; code in fences has its colours.
+An answer that is being generated is shown as received, without Markdown; code has its colours, and in the place of its
+fences stands what its header will say.
 """
 
 import re
@@ -16,6 +17,8 @@ from textual.widget import Widget
 from specchat.drawing.glyphs import printable
 
 FENCE = re.compile(r" {0,3}(?P<marks>`{3,}|~{3,})[ ]*(?P<language>[\w+#.-]*)[^`]*\Z")
+PARTIAL_FENCE = re.compile(r" {0,3}(`{1,2}\Z|(`{3,}|~{3,})[^`]*\Z)")  # of a line that may grow
+UNNAMED, RULE = "code", "─" * 3  # above code
 MAX_LINE_CHARS = 2048  # longer lines are cut
 
 MAX_HIGHLIGHTED_CHARS = 400  # longer lines of code have no colours
@@ -30,6 +33,7 @@ class Rows:
     final_row_count: int = 0
     lines: list[Content] = field(default_factory=list[Content])  # that have ended
     open_line: Content = field(default_factory=Content)  # the last line, which may grow
+    hidden_line: re.Pattern[str] | None = None  # such a last line is not shown until it has ended
 
     def extend(self, ended: Sequence[Content], open_line: Content) -> None:
         """Add lines, the first of them in place of the open one."""
@@ -44,7 +48,8 @@ class Rows:
     def _append_rows(self, ended: Sequence[Content], open_line: Content) -> None:
         self.rows += [row for line in ended for row in (line.wrap(self.width) if line else [line])]
         self.final_row_count, self.open_line = len(self.rows), open_line
-        self.rows += open_line.wrap(self.width) if open_line else ()
+        is_hidden = self.hidden_line and self.hidden_line.match(open_line.plain)
+        self.rows += open_line.wrap(self.width) if open_line and not is_hidden else ()
 
 
 @dataclass
@@ -68,19 +73,22 @@ class WrappedText(Rows):
     def _finish_line(self, text: str) -> list[Content]:
         """The line in parts that are not too long."""
         language = self._language
-        self._track_fence(text)
+        if self._track_fence(text) and self.hidden_line:
+            return [Content("" if self._language is None else f"{self._language or UNNAMED} {RULE}")]
         parts = [text[offset : offset + MAX_LINE_CHARS] for offset in range(0, max(1, len(text)), MAX_LINE_CHARS)]
         is_code = language is not None and self._language is not None  # the fence itself is no code
         return [highlight_code(part, language or "") if is_code else Content(part) for part in parts]
 
-    def _track_fence(self, text: str) -> None:
+    def _track_fence(self, text: str) -> bool:
+        """Whether the line begins or ends a block of code."""
         match = FENCE.match(text)
-        if not match:
-            return
-        if not self._fence:
+        if match and not self._fence:
             self._fence, self._language = match["marks"], match["language"]
-        elif match["marks"].startswith(self._fence) and not match["language"]:
+        elif match and match["marks"].startswith(self._fence) and not match["language"]:
             self._fence, self._language = "", None
+        else:
+            return False
+        return True
 
 
 class RowsView(Widget):
@@ -124,8 +132,8 @@ class RowsView(Widget):
 
 
 class StreamingAnswer(RowsView):
-    def __init__(self) -> None:
-        self.wrapped_text = WrappedText()
+    def __init__(self, *, shows_fences: bool) -> None:
+        self.wrapped_text = WrappedText(hidden_line=None if shows_fences else PARTIAL_FENCE)
         super().__init__(self.wrapped_text)
 
     def append_text(self, text: str) -> None:
@@ -135,7 +143,7 @@ class StreamingAnswer(RowsView):
         self.refresh(layout=len(self.wrapped_text.rows) != before)
 
     def set_text(self, text: str) -> None:
-        self._text = self.wrapped_text = WrappedText(self.wrapped_text.width)
+        self._text = self.wrapped_text = WrappedText(self.wrapped_text.width, hidden_line=self.wrapped_text.hidden_line)
         self.wrapped_text.append(text)
         self._strip_cache.clear()
         self.refresh(layout=True)

@@ -4,6 +4,7 @@ Of a long conversation, only the last turns are mounted; earlier turns are loade
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from textual import on
 from textual.app import ComposeResult
@@ -12,9 +13,11 @@ from textual.content import Content
 from textual.events import MouseScrollUp
 from textual.geometry import Size
 from textual.style import Style
+from textual.widget import Widget
 from textual.widgets import Static
 
 from specchat.app.agent.agent_tool import ToolOutcome
+from specchat.app.welcome import welcome_text
 from specchat.drawing.glyphs import Glyphs, printable
 from specchat.history.history_reader import StoredTurn
 from specchat.tui.diff_content import diff_content
@@ -24,11 +27,6 @@ from specchat.tui.worker_messages import Versions
 FIRST_TURNS = 12
 MORE_TURNS = 20
 MAX_BLOCKS = 60
-WELCOME = """Ask something below. A drafter speeds up decoding; the text is the same as without it.
-
-/help    all commands                      F1      all keys
-@file    attach a file, @folder/ or @repo  Ctrl+R  earlier conversations
-Esc      stop and keep the partial answer  Ctrl+C  twice: quit; the conversation is stored"""
 
 
 class FollowingScroll(VerticalScroll, can_focus=False):
@@ -74,20 +72,40 @@ class FollowingScroll(VerticalScroll, can_focus=False):
         if not was_following:
             self.call_later(self.on_end_reached)
 
+    def show_beginning(self, block: Widget) -> None:
+        """Of a block that is too tall for the screen, show the beginning, and stay there; else all of it."""
+        is_tall = block.size.height > self.size.height
+        self.is_following = self.is_following and not is_tall
+        if not self.is_following:
+            self.scroll_to_widget(block, animate=False, immediate=True, top=is_tall)
+
     async def on_end_reached(self) -> None:
         """The user came back to the end."""
 
 
 class Transcript(FollowingScroll, can_focus=False):
-    def __init__(self, glyphs: Glyphs) -> None:
+    def __init__(self, glyphs: Glyphs, notice: str = "") -> None:
         super().__init__(id="transcript")
-        self._glyphs = glyphs
+        self._glyphs, self._notice = glyphs, notice
         self._hidden_turns: list[StoredTurn] = []
         self._questions: list[str] = []
 
     def compose(self) -> ComposeResult:
-        yield Static(WELCOME, id="welcome", markup=False)
+        yield Static("", id="welcome", markup=False)
         yield Static("", id="older-notice")
+
+    def on_mount(self) -> None:
+        self.show_welcome("")
+        self._set_welcome(is_shown=True)
+
+    def show_welcome(self, model: str) -> None:
+        """What an empty conversation shows, with this model."""
+        text = welcome_text(Path.cwd(), model, self._notice)
+        self.query_one("#welcome", Static).update(self._glyphs.drawn(printable(text)))
+
+    def _set_welcome(self, *, is_shown: bool) -> None:
+        self.query_one("#welcome").display = is_shown
+        self.screen.set_class(is_shown, "-welcome")  # toasts are below it then
 
     @property
     def turns(self) -> list[TurnView]:
@@ -145,7 +163,7 @@ class Transcript(FollowingScroll, can_focus=False):
         await self._mount_stored(turns[-FIRST_TURNS:], len(self._hidden_turns), before=first_staying)
         self._mark_newest()
         self._show_hidden_count()
-        self.query_one("#welcome").display = not turns and not staying
+        self._set_welcome(is_shown=not turns and not staying)
         self.follow()
 
     async def show_older(self) -> None:
@@ -157,7 +175,7 @@ class Transcript(FollowingScroll, can_focus=False):
         self.scroll_home(animate=False, immediate=True)
 
     async def start_turn(self, question: str, before: TurnView | None = None) -> TurnView:
-        self.query_one("#welcome").display = False
+        self._set_welcome(is_shown=False)
         turn = TurnView(question, self._glyphs, None)
         await self.mount(turn, before=before)
         for block in list(self.query("TurnView, .note"))[:-MAX_BLOCKS]:  # the history keeps them
@@ -166,9 +184,11 @@ class Transcript(FollowingScroll, can_focus=False):
         return turn
 
     async def add_note(self, text: str, *, is_error: bool = False) -> None:
-        self.query_one("#welcome").display = False
-        await self.mount(Static(printable(text), classes="note -error" if is_error else "note", markup=False))
+        self._set_welcome(is_shown=False)
+        note = Static(printable(text), classes="note -error" if is_error else "note", markup=False)
+        await self.mount(note)
         self.follow()
+        self.call_after_refresh(self.show_beginning, note)
 
     async def add_diff(self, diff: str) -> None:
         """A diff below its title, which begins with the name of the file."""

@@ -18,48 +18,16 @@ from textual.message import Message
 from textual.widgets import Static
 
 from specchat.app.agent.agent_tool import ToolOutcome
-from specchat.chat.events import Totals
-from specchat.chat.turn_summary import acceptance_text, waits
-from specchat.drawing.glyphs import UNICODE, Glyphs, printable
+from specchat.chat.turn_summary import summary_line
+from specchat.drawing.glyphs import Glyphs, printable
 from specchat.history.history_reader import StoredTurn
 from specchat.host.protocol import totals_from_json
 from specchat.tui.code_block_header import CodeBlockHeader
 from specchat.tui.folded_text import CallView, ThinkingView
 from specchat.tui.streaming_answer import StreamingAnswer
 
-END_REASON_TEXTS = {
-    "stop": "stop: end",
-    "tool_calls": "calls tools",
-    "length": "stop: length limit",
-    "repetition": "stop: repeats itself",
-    "cancelled": "stopped, the partial answer is kept",
-    "interrupted": "interrupted, the partial answer is kept",
-    "failed": "failed",
-}
 MAX_MARKDOWN_CHARS = 100_000  # parsing a longer answer would block the screen noticeably
 MAX_QUESTION_LINES = 16
-
-
-def answer_footer(finish_reason: str, totals: Totals, glyphs: Glyphs = UNICODE) -> str:
-    """For example: 412 tok · 2.9 s · 142 t/s · ×2.7 · acc 82% · lookup→draft · stop: end."""
-    parts: list[str] = []
-    if totals.completion_tokens:
-        parts = [f"{totals.completion_tokens} tok"]
-        if totals.tokens_per_second is not None:
-            parts += [f"{totals.total_seconds:.1f} s", f"{totals.tokens_per_second:.0f} t/s"]
-        parts += waits(totals)
-    if totals.speedup is not None:
-        parts.append(f"{glyphs.times}{totals.speedup.text}")
-    rate = totals.acceptance.rate
-    if accepted := acceptance_text(totals) if rate is None else f"acc {rate:.0%}":
-        parts.append(accepted)
-    sources = sorted(
-        (source for source, count in totals.accepted_by_drafter.items() if count),
-        key=lambda each: -totals.accepted_by_drafter[each],
-    )
-    if sources:
-        parts.append(glyphs.arrow.join(sources))
-    return f" {glyphs.dot} ".join([*parts, END_REASON_TEXTS.get(finish_reason, finish_reason)])
 
 
 @dataclass(frozen=True)
@@ -124,7 +92,7 @@ class TurnView(Vertical, can_focus=True):
         question.display = bool(self.question or self._files)  # results of tools take the place of a question
         yield question
         yield ThinkingView(self._glyphs)
-        yield StreamingAnswer()
+        yield StreamingAnswer(shows_fences=self._glyphs.is_ascii)
         yield Static("", classes="footer", markup=False)
         yield VersionSwitch()
 
@@ -189,7 +157,7 @@ class TurnView(Vertical, can_focus=True):
 
     def set_footer(self, footer: str, *, is_error: bool = False) -> None:
         line = self.query_one(".footer", Static)
-        line.update(printable(footer))
+        line.update(self._glyphs.drawn(printable(footer)))
         line.set_class(is_error, "-error")
 
     async def finalize(self) -> None:
@@ -229,7 +197,7 @@ class TurnView(Vertical, can_focus=True):
             self.append_thinking(stored.answer.thinking, 0.0)
             self.end_thinking(totals.thinking_seconds)
         error = stored.totals.get("message")
-        footer = f"failed: {error}" if error else answer_footer(stored.state, totals, self._glyphs)
+        footer = f"failed: {error}" if error else summary_line(totals, finish_reason=stored.state)
         self.set_footer(footer, is_error=stored.state == "failed")
         for call in stored.answer.tool_calls:
             outcome = outcomes.get(call.id, ToolOutcome("no result", is_error=True))

@@ -103,11 +103,6 @@ class EditFinished:
     is_error: bool = False
 
 
-@dataclass(frozen=True)
-class QuitRequested:
-    """The user quits by a command."""
-
-
 EditMessage = InputRequest | EditProgress | EditFinished
 WorkerMessage = (
     Event
@@ -121,7 +116,6 @@ WorkerMessage = (
     | RejectedEdit
     | EngineLost
     | EngineState
-    | QuitRequested
     | EditMessage
 )
 

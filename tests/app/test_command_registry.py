@@ -5,10 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from functools import partial
+from itertools import pairwise
 
 import pytest
 
-from specchat.app.command_registry import ChatState, line_mode_commands, run_line
+from specchat.app.command_registry import (
+    HELP_GROUPS,
+    ChatState,
+    CommandInfo,
+    help_text,
+    line_mode_commands,
+    run_line,
+)
 from specchat.chat.events import TextDelta
 from specchat.context.at_names import FileAccess
 from specchat.errors import UsageError
@@ -16,6 +24,7 @@ from specchat.host.client import Conversation
 from specchat.repl.answer_printer import AnswerPrinter
 from specchat.repl.line_input import read_block
 from specchat.terminal import guarded_terminal
+from specchat.tui.screen_commands import all_commands
 from tests.front import Bytes, command, events_of, request_of
 
 pytestmark = pytest.mark.usefixtures("runtime")
@@ -32,6 +41,14 @@ def do(chat: ChatState, line: str) -> str:
     if not reply.request:
         return reply.text
     return events_of(chat, reply.request)[-1].text
+
+
+def test_help_has_groups_and_other_commands_at_their_end():
+    lines = help_text([*line_mode_commands().values(), CommandInfo("shout", "", "of a plugin")]).splitlines()
+
+    assert [title for before, title in pairwise(lines) if not before] == [*HELP_GROUPS, "More"]
+    assert lines[-1] == "/shout   of a plugin"
+    assert {name for names in HELP_GROUPS.values() for name in names} <= set(all_commands())
 
 
 def test_help_names_every_command(chat):

@@ -63,4 +63,4 @@ def test_the_line_mode_prints_notices_after_the_numbers(runtime, monkeypatch):
 
     assert 0 == ran.code
     assert 1 == ran.err.count("the context is 93% full; /compact")
-    assert ran.err.index("tokens/step") < ran.err.index("the context is")
+    assert ran.err.index(" tokens ·") < ran.err.index("the context is")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from specchat.acceptance_counts import Acceptance
 from specchat.chat.answer_account import describe_drafters
-from specchat.chat.events import TARGET, CommittedToken, Routed, StepDone, Totals
+from specchat.chat.events import TARGET, CommittedToken, Routed, Speedup, StepDone, Totals
 from specchat.chat.turn_summary import explanation, speculation_to_json, summary_line
 from tests.each_row import each_row
 
@@ -19,8 +19,8 @@ def test_the_line_has_speed_and_acceptance():
                     steps_by_drafter={"lookup": 6, "draft": 1}, verify_seconds=0.08, draft_seconds=0.02,
                     plain_decode_seconds=0.24)  # fmt: skip
 
-    assert summary_line(ROUTED, totals) == (
-        "24 tokens · 240.0 tokens/s · 2.4x plain · lookup 6, draft 1 of 8 steps · acceptance 50 % · 3.0 tokens/step"
+    assert summary_line(totals, ROUTED) == (
+        "24 tokens · 240 tokens/s · 2.4x faster · accepted 50 % · lookup 6, draft 1 of 8 steps"
     )
 
 
@@ -30,13 +30,35 @@ COMPARED = Totals(
 
 
 def test_an_uncertain_factor_is_a_range_and_an_unknown_one_is_left_out():
-    assert "· 2.0-2.9x plain ·" in summary_line(ROUTED, replace(COMPARED, plain_decode_error=0.2))
-    assert "plain" not in summary_line(ROUTED, replace(COMPARED, plain_decode_error=0.9))
-    assert "plain" not in summary_line(ROUTED, replace(COMPARED, plain_decode_seconds=0.0))
+    assert "· 2.0-2.9x faster ·" in summary_line(replace(COMPARED, plain_decode_error=0.2), ROUTED)
+    assert "faster" not in summary_line(replace(COMPARED, plain_decode_error=0.9), ROUTED)
+    assert "faster" not in summary_line(replace(COMPARED, plain_decode_seconds=0.0), ROUTED)
+
+
+@each_row(
+    "factor, error, words",
+    [
+        (1.6, 0.0, "1.6x faster"), (0.9, 0.0, "0.9x, slower"), (1.0, 0.0, "1.0x as fast"), (1.04, 0.0, "1.0x as fast"),
+        (1.2, 0.5, "0.8-1.8x as fast"), (0.7, 0.3, "0.5-0.9x, slower"), (2.4, 0.2, "2.0-2.9x faster"),
+    ],
+)  # fmt: skip
+def test_the_factor_says_whether_it_is_faster(factor, error, words):
+    assert words == Speedup(factor, error).words
+
+
+@each_row(
+    "reason, end",
+    [
+        ("stop", "32 draft tokens accepted"), ("length", "· stopped at the length limit"),
+        ("cancelled", "· stopped, the partial answer is kept"), ("something new", "· something new"),
+    ],
+)  # fmt: skip
+def test_the_line_ends_with_why_the_answer_did_unless_it_is_complete(reason, end):
+    assert summary_line(COMPARED, ROUTED, reason).endswith(end)
 
 
 def test_without_draft_tokens_nothing_is_compared():
-    assert "x plain" not in summary_line(ROUTED, replace(COMPARED, draft_tokens=0))
+    assert "faster" not in summary_line(replace(COMPARED, draft_tokens=0), ROUTED)
 
 
 def test_programs_get_the_factor_with_its_interval_and_the_acceptance():
@@ -48,7 +70,7 @@ def test_programs_get_the_factor_with_its_interval_and_the_acceptance():
 
 
 def test_an_answer_of_which_the_tests_are_unknown_shows_its_counts():
-    assert "8 of 32 draft tokens accepted" in summary_line(ROUTED, replace(COMPARED, accepted_by_drafter={"a": 8}))
+    assert "8 of 32 draft tokens accepted" in summary_line(replace(COMPARED, accepted_by_drafter={"a": 8}), ROUTED)
 
 
 def test_a_line_says_where_drafting_may_decide_near_ties_differently():
@@ -61,35 +83,32 @@ def test_a_line_says_where_drafting_may_decide_near_ties_differently():
         is_exact=False,
     )
 
-    assert "2.0 tokens/step · near ties may differ" in summary_line(ROUTED, drafted)
-    assert "near ties" not in summary_line(ROUTED, replace(drafted, draft_tokens=0))
-    assert "near ties" not in summary_line(ROUTED, replace(drafted, is_exact=True))
+    assert "2 of 4 draft tokens accepted · near ties may differ" in summary_line(drafted, ROUTED)
+    assert "near ties" not in summary_line(replace(drafted, draft_tokens=0), ROUTED)
+    assert "near ties" not in summary_line(replace(drafted, is_exact=True), ROUTED)
 
 
 def test_unknown_values_are_left_out():
-    line = summary_line(Routed("plain", 0, "pinned", seed=1), Totals(completion_tokens=1, steps=1, verify_seconds=0.5))
+    line = summary_line(Totals(completion_tokens=1, steps=1, verify_seconds=0.5))
 
-    assert line == "1 token · 2.0 tokens/s · no draft tokens · 1.0 tokens/step · plain"
+    assert line == "1 token · 2.0 tokens/s · no draft tokens"
 
 
 def test_a_copying_drafter_may_find_nothing_to_copy():
-    line = summary_line(ROUTED, Totals(completion_tokens=8, steps=8, verify_seconds=0.5))
+    line = summary_line(Totals(completion_tokens=8, steps=8, verify_seconds=0.5), ROUTED)
 
-    assert line == "8 tokens · 16.0 tokens/s · lookup found nothing to copy · 1.0 tokens/step"
+    assert line == "8 tokens · 16 tokens/s · lookup found nothing to copy"
 
 
 def test_the_line_is_short_and_says_what_happened_not_what_was_assumed():
     reason = "an explanation is predictable but rarely a copy, so draft is tried first, then lookup"
 
     line = summary_line(
-        Routed("auto", 16, reason, seed=1),
         replace(COMPARED, steps_by_drafter={"lookup": 8}, acceptance=Acceptance((8,))),
+        Routed("auto", 16, reason, seed=1),
     )
 
-    assert (
-        line
-        == "24 tokens · 240.0 tokens/s · 2.4x plain · lookup 8 of 8 steps · acceptance 0 % · 3.0 tokens/step · auto"
-    )
+    assert line == "24 tokens · 240 tokens/s · 2.4x faster · accepted 0 % · lookup 8 of 8 steps"
 
 
 def test_the_report_has_the_measured_speed_of_every_drafter():
@@ -109,7 +128,7 @@ def test_the_report_has_the_measured_speed_of_every_drafter():
 def test_the_line_names_the_drafter_of_the_first_step_first():
     totals = replace(COMPARED, steps_by_drafter={"suffix": 1, "eagle3": 17})
 
-    assert "suffix 1, eagle3 17 of 8 steps" in summary_line(ROUTED, totals)
+    assert "suffix 1, eagle3 17 of 8 steps" in summary_line(totals, ROUTED)
 
 
 def test_why_tells_the_facts_apart_from_what_was_assumed():
@@ -124,6 +143,7 @@ def test_why_tells_the_facts_apart_from_what_was_assumed():
     assert explanation(Routed("auto", 16, reason, seed=7), totals).splitlines() == [
         "auto, at most 16 draft tokens per step, seed 7",
         "what happened: lookup 8 of 8 steps",
+        "3.0 tokens/step; 1.0 without drafts",
         "speed: 2.4x plain (2.3 to 2.5 with 95 %): 0.10 s for what takes plain decoding 0.24 s",
         "expected for the next steps: lookup 2.0 tokens in 4.0 ms",
         f"assumed from the kind of request, not measured: {reason}",
@@ -146,9 +166,8 @@ WAITED = replace(
 
 
 def test_the_speed_is_of_the_whole_wait_and_its_long_parts_are_named():
-    assert summary_line(ROUTED, WAITED).startswith(
-        "24 tokens · 4.0 tokens/s · ttft 3.50 s · queue 2.0 s · other answers 1.0 s · loading 9.0 s · 2.4x plain"
-    )
+    assert summary_line(WAITED, ROUTED).startswith("24 tokens · 4.0 tokens/s · 2.4x faster")
+    assert summary_line(WAITED, ROUTED).endswith(" · queue 2.0 s · other answers 1.0 s · loading 9.0 s")
     assert (
         "time: 6.00 s from the request to the end of the text, 3.50 s to the first token (queue 2.00 s, "
         "prefill 0.40 s, other answers 1.00 s, computing steps 0.10 s); models loaded for 9.0 s before"
@@ -161,7 +180,7 @@ def test_the_speed_is_of_the_whole_wait_and_its_long_parts_are_named():
 
 
 def test_a_turn_without_tokens_has_a_line_too():
-    assert summary_line(ROUTED, Totals()).startswith("0 tokens · no draft tokens")
+    assert summary_line(Totals(), ROUTED).startswith("0 tokens · no draft tokens")
 
 
 @each_row(
@@ -169,7 +188,7 @@ def test_a_turn_without_tokens_has_a_line_too():
     [(0.0, ""), (0.01, "thought for under 0.1 s"), (0.44, "thought for 0.4 s"), (3.2, "thought for 3 s")],
 )
 def test_a_turn_says_how_long_the_model_thought(seconds, text):
-    line = summary_line(ROUTED, replace(COMPARED, thinking_seconds=seconds))
+    line = summary_line(replace(COMPARED, thinking_seconds=seconds), ROUTED)
 
     assert ("thought" in line) == bool(text)
     assert text in line

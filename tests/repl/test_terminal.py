@@ -66,7 +66,7 @@ def test_a_plain_terminal_is_never_drawn_on(runtime, environment):
     terminal = Terminal(**environment)
     terminal.expect("> ")
     terminal.type("count 3\n")
-    terminal.expect("tokens/step")
+    terminal.expect(" tokens ·")
     terminal.type("/quit\n")
 
     assert 0 == terminal.close()
@@ -81,7 +81,7 @@ def test_control_c_keeps_the_partial_answer_and_the_loop_continues(runtime):
     terminal.type("slowly 100000\n")
     terminal.expect("word10 ")
     terminal.type("\x03")
-    terminal.expect("(stopped)")
+    terminal.expect("stopped, the partial answer is kept")
     terminal.type("/show\n")
     terminal.expect("word10 ")
     terminal.type("\x04")

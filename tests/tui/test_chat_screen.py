@@ -18,9 +18,9 @@ def test_a_question_is_answered_and_summed_up(run_on_screen):
 
         assert turn.answer.startswith("word0 word1 word2 word3 seed")
         await driver.wait_for_text("› count 5")
-        await driver.wait_for_text("10 tok")
-        await driver.wait_for_text("stop: end")
-        assert driver.status.startswith("auto▸lookup K2")
+        await driver.wait_for_text("10 tokens ·")
+        await driver.wait_for_text(" tokens · ")
+        assert driver.status.startswith("embedded · ") and "accepted 50 % · ████░░░░" in driver.status
 
     run_on_screen(scenario)
 

@@ -54,6 +54,19 @@ def test_the_arrows_select_an_answer_and_a_line_shows_what_its_keys_do(run_on_sc
     run_on_screen(scenario, preferences=Preferences({"copy": "f12"}))
 
 
+def test_a_selected_answer_is_in_sight_from_its_question_on(run_on_screen):
+    async def scenario(driver):
+        for question in ("count 3", "count 900", "count 901"):
+            await driver.ask(question)
+        for question in ("count 901", "count 900", "count 3"):
+            await driver.press("shift+tab")
+            await driver.wait_for_text(f"› {question}")
+            await driver.pilot.pause()
+            assert f"› {question}" in driver.shown
+
+    run_on_screen(scenario, size=(80, 24))
+
+
 def test_y_copies_an_answer_c_its_code_and_control_c_the_selection(run_on_screen, copied):
     async def scenario(driver):
         await driver.submit("write ```python\nx = 1\n```")
@@ -385,7 +398,7 @@ def test_help_lists_the_commands_of_every_front_end_and_of_the_screen(run_on_scr
         await driver.wait_for_text("/theme")
         await driver.wait_for_text("anywhere in a request attaches the file")
 
-    run_on_screen(scenario, size=(100, 50))
+    run_on_screen(scenario, size=(100, 90))
 
 
 def test_every_command_is_in_the_palette(run_on_screen):
@@ -423,17 +436,17 @@ def test_the_page_keys_scroll_and_no_line_moves_until_the_end_is_in_sight_again(
 def test_a_list_that_comes_and_goes_leaves_the_end_in_sight(run_on_screen):
     async def scenario(driver):
         await driver.ask("count 900")
-        await driver.wait_for_text("stop: end")
+        await driver.wait_for_text(" tokens · ")
         await driver.press("f4")
         await driver.wait_for_text("type to filter")
         await driver.press("escape")
         await driver.wait_until(lambda: not driver.chat.query(Picker))
         await driver.press("a", "ctrl+j", "b")
-        await driver.wait_for_text("stop: end")
+        await driver.wait_for_text(" tokens · ")
         await driver.pilot.pause()
 
         assert driver.chat.transcript.is_following
-        assert "stop: end" in driver.shown
+        assert " tokens · " in driver.shown
 
     run_on_screen(scenario, size=(80, 16))
 

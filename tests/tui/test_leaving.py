@@ -11,6 +11,8 @@ from specchat.app.ask import Asked
 from specchat.chat.events import Finished, TextDelta, Totals
 from specchat.chat.request import Request
 from specchat.history.history_reader import StoredAnswer, StoredTurn
+from specchat.host.client import SessionRequest
+from specchat.profile.settings import read_settings
 from specchat.tui.conversation_presenter import ConversationPresenter, ForScreen
 from specchat.tui.markdown_answer import MarkdownAnswer
 from specchat.tui.picker import Picker
@@ -191,5 +193,26 @@ def test_messages_after_the_end_are_dropped(run_on_screen):
         await driver.press("ctrl+q")
         await driver.wait_until(lambda: not driver.app.is_running)
         driver.app.worker_messages.put(TranscriptNote("too late"))
+
+    run_on_screen(scenario)
+
+
+def test_quit_ends_at_once_also_while_models_are_loaded(runtime, run_on_screen):
+    async def scenario(driver):
+        await driver.run_command("hello")
+        await driver.wait_until(lambda: driver.status.startswith("loading target"))
+        await driver.run_command("/quit")
+        await driver.wait_until(lambda: not driver.app.is_running)
+        assert driver.chat.presenter.resumable_session
+
+    run_on_screen(scenario, session_request=SessionRequest(settings=read_settings("endless")), is_ready=False)
+
+
+def test_a_conversation_with_turns_can_be_resumed_by_its_id(run_on_screen):
+    async def scenario(driver):
+        assert "" == driver.chat.presenter.resumable_session
+        driver.app.worker_messages.put(conversation(1))
+        await driver.wait_for_text("question 0")
+        assert "other" == driver.chat.presenter.resumable_session
 
     run_on_screen(scenario)

@@ -123,7 +123,7 @@ def test_the_last_conversation_is_continued_from_the_command_line(run_on_screen)
 
     async def scenario(driver):
         assert ["count 3"] == [turn.question for turn in driver.turns]
-        await driver.wait_for_text("stop: end")
+        await driver.wait_for_text(" tokens · ")
 
     run_on_screen(scenario, session_request=SessionRequest(last_session_id()))
 

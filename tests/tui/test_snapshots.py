@@ -235,6 +235,10 @@ def frozen_environment(monkeypatch):
     for name in ("NO_COLOR", "TEXTUAL_THEME", "TEXTUAL_ANIMATIONS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("specchat.tui.session_list.time.localtime", lambda _seconds: (2026, 1, 2, 3, 4, 5, 4, 2, 0))
+    shown = {"__version__": "1.2.3", "short_folder": "~/shop", "git_branch": "main", "example_question": "Why?"}
+    for name, value in shown.items():
+        stub = value if name == "__version__" else lambda _folder, value=value: value
+        monkeypatch.setattr(f"specchat.app.welcome.{name}", stub)
     for module in ("conversation_presenter", "chat_screen"):
         monkeypatch.setattr(f"specchat.tui.{module}.monotonic", lambda: 100.0)
     monkeypatch.setattr("specchat.tui.conversation_presenter.thread_time", lambda: 0.0)

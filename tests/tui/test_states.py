@@ -25,20 +25,20 @@ class State:
 
 
 STATES = [
-    State("empty", narrow=("Ask something below", " ready"), wide=("profile chat · embedded", "│ RAM")),
+    State("empty", narrow=("Ask something below", " ready"), wide=("profile chat · embedded", "embedded · ready")),
     State(
         "reading",
         pending="read",
-        narrow=("reading 3 tokens: 33 % │ Esc",),
-        wide=("reading 3 tokens: 33 % │", "│ Esc stop"),
+        narrow=("reading 3 tokens: 33 % · Esc stops",),
+        wide=("reading 3 tokens: 33 % · Esc stops",),
     ),
     State(
         "writing",
         pending="slowly 100000",
-        narrow=("word3", "lookup2 acc 50%"),
-        wide=("auto▸lookup K2 │ ████░░░░ acc 50% (ses 50%)",),
+        narrow=("word3", "accepted 50 %"),
+        wide=("accepted 50 % · ████░░░░",),
     ),
-    State("answered", answered=("count 4",), narrow=("word0", "8 tok"), wide=("ttft ", "stop: end")),
+    State("answered", answered=("count 4",), narrow=("word0", "8 tokens ·"), wide=("8 tokens ·",)),
     State("failed", answered=("fail",), narrow=("failed: too long",), wide=("failed: too long",)),
     State("variants", keys=("f4",), narrow=("drafter, from",), wide=("one token per step", "type to filter")),
     State("profiles", keys=("f5",), narrow=("profile, from the next",), wide=("type to filter",)),
@@ -54,7 +54,7 @@ STATES = [
         "editing a file",
         pending="/edit pyproject.toml read",
         narrow=("reading 3 tokens: 33 %",),
-        wide=("reading 3 tokens: 33 % │",),
+        wide=("reading 3 tokens: 33 % ·",),
     ),
     State(
         "refused",

@@ -25,7 +25,8 @@ def test_the_context_gauge_has_the_window_that_the_engine_reports(run_on_screen)
     """The fake profile `narrow` has 512 tokens, and the limit of its profile is another."""
 
     async def scenario(driver):
-        await driver.wait_until(lambda: "ctx 0/512" in driver.chat.query_one(StatusBar).line)
+        await driver.press("f7")
+        await driver.wait_until(lambda: "context 0/512" in driver.chat.query_one(StatusBar).line)
 
         driver.app.worker_messages.put(Routed("auto", 16, "repeats", 7, context_window=256))
 
@@ -36,7 +37,9 @@ def test_the_context_gauge_has_the_window_that_the_engine_reports(run_on_screen)
 
 def test_the_context_gauge_is_absent_while_the_window_is_unknown(run_on_screen):
     async def scenario(driver):
-        assert "ctx" not in driver.chat.query_one(StatusBar).line
+        await driver.press("f7")
+        await driver.wait_until(lambda: driver.chat.query_one(StatusBar).is_detailed)
+        assert "context" not in driver.chat.query_one(StatusBar).line
 
     run_on_screen(scenario)
 
@@ -46,10 +49,11 @@ def test_the_memory_gauge_has_what_the_engine_process_holds(run_on_screen, monke
     monkeypatch.setattr(background_requests, "resident_bytes", lambda _process: sizes["held"])
 
     async def scenario(driver):
-        await driver.wait_until(lambda: "RAM 3.0G" in driver.chat.query_one(StatusBar).line)
+        await driver.press("f7")
+        await driver.wait_until(lambda: "memory 3.0G" in driver.chat.query_one(StatusBar).line)
         sizes["held"] = 0  # a system that does not report it: the kilobyte of the models
         await driver.ask("count 2")
-        await driver.wait_until(lambda: "RAM 0M" in driver.chat.query_one(StatusBar).line)
+        await driver.wait_until(lambda: "memory 0M" in driver.chat.query_one(StatusBar).line)
 
     run_on_screen(scenario)
 
@@ -68,5 +72,17 @@ def test_the_acceptance_bar_has_a_colour_for_each_part(run_on_screen):
 
         styles = {bar.render().plain[span.start : span.end]: span.style for span in bar.render().spans}
         assert len({styles["██"], styles["░░"], styles["····"]}) == 3
+
+    run_on_screen(scenario)
+
+
+def test_a_key_shows_the_other_numbers_and_the_short_line_again(run_on_screen):
+    async def scenario(driver):
+        await driver.ask("count 4")
+        brief = driver.status
+        await driver.press("f7")
+        await driver.wait_until(lambda: driver.status.startswith("auto▸lookup · 2 draft tokens · 2.0 tokens/step"))
+        await driver.run_command("/numbers")
+        await driver.wait_until(lambda: driver.status == brief)
 
     run_on_screen(scenario)

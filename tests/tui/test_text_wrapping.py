@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from specchat.drawing.glyphs import printable
-from specchat.tui.streaming_answer import MAX_LINE_CHARS, WrappedText
+from specchat.tui.streaming_answer import MAX_LINE_CHARS, PARTIAL_FENCE, WrappedText
 from tests.each_row import each_row
 
 PIECES = st.lists(
@@ -95,6 +95,27 @@ def test_a_fence_inside_a_longer_fence_is_code(painted):
     flow.append("````\n```\nx\n````\ny\n")
 
     assert [("", "```"), ("", "x")] == painted
+
+
+def test_no_fence_is_seen_while_code_streams():
+    flow, seen = WrappedText(hidden_line=PARTIAL_FENCE), list[str]()
+    for letter in "so:\n```python\nx = 1\n```\n`y` ~ end":
+        flow.append(letter)
+        seen.append("\n".join(row.plain for row in flow.rows))
+
+    assert not any("``" in shown or "`\n" in shown for shown in seen)
+    assert "so:\npython ───\nx = 1\n\n`y` ~ end" == seen[-1]
+
+
+@given(PIECES, st.integers(2, 30))
+def test_any_chunking_without_fences_shows_the_same(pieces, width):
+    flows = [WrappedText(width=width, hidden_line=PARTIAL_FENCE) for _ in range(2)]
+    flows[0].append("".join(pieces))
+    for letter in "".join(pieces):
+        flows[1].append(letter)
+    flows[1].rewrap(width)
+
+    assert [row.plain for row in flows[0].rows] == [row.plain for row in flows[1].rows]
 
 
 @each_row("sent", ["\x1b[31mred", "\x1b]52;c;aGk=\x07", "a\rb", "\x9b1m", "\u202egnp"])

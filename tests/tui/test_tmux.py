@@ -30,14 +30,15 @@ pytestmark = [
 
 
 class Pane:
-    """A terminal of 100 by 30 in a tmux server of its own: a server that is ending refuses new sessions."""
+    """A terminal in a tmux server of its own: a server that is ending refuses new sessions."""
 
-    def __init__(self, folder: Path, name: str, *arguments: str) -> None:
+    def __init__(self, folder: Path, name: str, *arguments: str, size: tuple[int, int] = (100, 30)) -> None:
         self.socket = str(folder / name)
         environment = {**os.environ, "SPECCHAT_CONFIG": str(folder), "OMP_NUM_THREADS": "1", "LANG": "C.UTF-8"}
         environment.pop("TMUX", None)
         command = [sys.executable, "-c", PROGRAM, *arguments]
-        self.tmux("new-session", "-d", "-x", "100", "-y", "30", "-c", str(ROOT), *command, environment=environment)
+        columns, rows = map(str, size)
+        self.tmux("new-session", "-d", "-x", columns, "-y", rows, "-c", str(ROOT), *command, environment=environment)
         self.tmux("set-option", "remain-on-exit", "on")
 
     def tmux(self, *arguments: str, environment: dict[str, str] | None = None) -> str:
@@ -77,8 +78,8 @@ def sit_down(runtime, monkeypatch):
     """Open a pane; all panes are closed at the end."""
     panes: list[Pane] = []
 
-    def open_pane(*arguments: str) -> Pane:
-        panes.append(Pane(runtime, f"tmux-{len(panes)}", *arguments))
+    def open_pane(*arguments: str, size: tuple[int, int] = (100, 30)) -> Pane:
+        panes.append(Pane(runtime, f"tmux-{len(panes)}", *arguments, size=size))
         return panes[-1]
 
     yield open_pane
@@ -88,17 +89,17 @@ def sit_down(runtime, monkeypatch):
 
 def test_the_embedded_model_answers_with_numbers_and_is_continued(sit_down):
     pane = sit_down("--max-tokens", "64")
-    pane.wait_for_text("Ask something below", "│ RAM")
+    pane.wait_for_text("Ask something below", "embedded · ready")
     pane.type("What is your name?")
     pane.press("Enter")
-    pane.wait_for_text("› What is your name?", "tok ·", " t/s", "│ctx ")
+    pane.wait_for_text("› What is your name?", " tokens · ", " tokens/s · ")
 
     pane.press("C-q")
     pane.ends()
     pane.close()
 
     again = sit_down("--continue")
-    again.wait_for_text("› What is your name?", "stop:")
+    again.wait_for_text("› What is your name?", " tokens · ")
     again.type("Copy the code exactly.")
     again.press("C-j")
     again.type("x = 1")
@@ -108,8 +109,31 @@ def test_the_embedded_model_answers_with_numbers_and_is_continued(sit_down):
 
 def test_the_screen_outlives_its_engine(sit_down):
     pane = sit_down()
-    pane.wait_for_text("│ RAM")
+    pane.wait_for_text("embedded · ready")
     kill_host()
     pane.type("What is your name?")
     pane.press("Enter")
-    pane.wait_for_text("tok ·", "stop:")
+    pane.wait_for_text(" tokens · ")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (100, 30), (160, 50)], ids=str)
+def test_three_sizes_from_the_welcome_to_the_line_that_resumes(sit_down, size):
+    pane = sit_down("--max-tokens", "16", size=size)
+    pane.wait_for_text("specchat 0.", "model    embedded", "folder   ", "Ask something below, such as: ", "ready")
+    pane.type("What is your name?")
+    pane.press("Enter")
+    pane.wait_for_text("› What is your name?", " tokens · ")
+    pane.press("F7")
+    pane.wait_for_text(" tokens/step")
+    pane.type("/help")
+    pane.press("Enter")
+    pane.wait_for_text("This answer", "/retry")
+    pane.type("/quit")
+    pane.press("Enter")
+    pane.wait_for_text("go on later: specchat -r ")
+    identifier = pane.shown.partition("specchat -r ")[2].split()[0]
+    pane.ends()
+    pane.close()
+
+    again = sit_down("-r", identifier, size=size)
+    again.wait_for_text("› What is your name?", " tokens · ")

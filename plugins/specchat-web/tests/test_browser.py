@@ -56,7 +56,7 @@ def test_a_browser_shows_the_screen_and_an_answer_in_it(runtime, tmp_path, site)
                 await page.sees("ready")
                 empty = await page.picture()
                 await page.types("hello there, who are you\n")
-                await page.sees("stop: ")
+                await page.sees(" tokens")
                 assert "token" not in await page.value("location.href")
                 return empty, await page.picture()
 
