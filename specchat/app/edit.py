@@ -219,7 +219,7 @@ def _rewrite(
         if run.talk:
             yield Talk(run.talk)
         if result.plan.format in FORMATS and job.source.text:  # a model wrote it by itself
-            return replace(result, warnings=replace(result.warnings, doubt=session.ability.doubt))
+            return replace(result, warnings=replace(result.warnings, unproven=session.ability.unproven))
         return result
     raise AssertionError
 

@@ -48,7 +48,7 @@ class AnswerProblem(StrEnum):
     MUCH_SHORTER = "much shorter"
     DEVIATION = "changes that nothing asks for"
     MISSING = "what was asked for is missing"
-    DOUBT = "a text by a small model"
+    UNPROVEN = "a text by a small model"
 
 
 # a second attempt may succeed

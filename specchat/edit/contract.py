@@ -90,7 +90,7 @@ class EditWarnings:
     is_much_shorter: bool = False
     missing: str = ""  # what was to be added
     understood: str = ""  # the operation that the instruction is said to be, where its words do not confirm it
-    doubt: str = ""  # why a text by this model has to be seen, whatever it is
+    unproven: str = ""  # why a text by this model has to be seen, whatever it is
 
     @property
     def worst_problem(self) -> AnswerProblem | None:
@@ -100,7 +100,7 @@ class EditWarnings:
             return AnswerProblem.DEVIATION
         if self.missing:
             return AnswerProblem.MISSING
-        return AnswerProblem.DOUBT if self.doubt else None
+        return AnswerProblem.UNPROVEN if self.unproven else None
 
     @property
     def summary(self) -> str:
@@ -110,7 +110,7 @@ class EditWarnings:
             return describe(self.deviations)
         if self.understood:
             return f'understood as "{self.understood}", which has to be reviewed, or said in these words'
-        return f"the new lines have no {self.missing}, which was to be added" if self.missing else self.doubt
+        return f"the new lines have no {self.missing}, which was to be added" if self.missing else self.unproven
 
 
 @dataclass(frozen=True)
