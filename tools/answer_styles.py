@@ -150,6 +150,11 @@ def without_a_call(name: str, old: str, new: str) -> str:
     return without_first(name, new, found)
 
 
+def without_an_inner_statement(name: str, old: str, new: str) -> str:
+    """The new text without a statement of a function that was not to change."""
+    return without_first(name, new, [each for each in kept_statements(name, old, new) if each.is_inner])
+
+
 def with_another_constant(name: str, old: str, new: str) -> str:
     """The new text with another number in a statement that was not to change."""
     for each in kept_statements(name, old, new):
@@ -219,6 +224,7 @@ STYLES: Mapping[str, Callable[[str, str, str], str]] = {
     "search/replace": search_blocks,
     "lazy": lazy,
     "a statement lost": without_a_statement,
+    "a statement of a function lost": without_an_inner_statement,
     "a call lost": without_a_call,
     "a constant changed": with_another_constant,
     "nothing but a constant changed": lambda name, old, _new: with_another_constant(name, old, old),

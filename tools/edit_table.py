@@ -105,7 +105,7 @@ class Row:
 
 
 def scripted_session(answer: str) -> EditSession:
-    settings = read_settings(options={"limits.context": 10**6})
+    settings = read_settings(options={"limits.context": 10**6, "models.target": "scripted/model"})
     request = edit_request(SessionRequest(settings=settings))
     return EditSession(request, Flag(), open_conversation=lambda: nullcontext(PerfectModel(answer)))
 

@@ -47,7 +47,7 @@ from specchat.chat.events import Event, Notice
 from specchat.edit.check_commands import run_checks, verify_command
 from specchat.edit.contract import find_warnings
 from specchat.edit.edit_intent import is_question
-from specchat.edit.edit_plan import EditPlan, Region
+from specchat.edit.edit_plan import FORMATS, EditPlan, Region
 from specchat.edit.edit_turn import EditRun
 from specchat.edit.hunks import diff_hunks
 from specchat.edit.source_text import Source
@@ -112,7 +112,7 @@ def edit(order: EditOrder, session: EditSession, consent: EditConsent, write: Wr
         run = session.new_run(keeps_context=order.is_together)
         yield Rewriting(job.source, file.is_new)
         try:
-            result = yield from _rewrite(order, job, run)
+            result = yield from _rewrite(order, job, run, session)
         except NoChangeError as error:
             unchanged.append(error)
             yield Unchanged(job.source.name, error)
@@ -197,7 +197,9 @@ def _make_jobs(
     ]
 
 
-def _rewrite(order: EditOrder, job: EditJob, run: EditRun) -> Generator[Event | EditEvent, Decision | None, EditResult]:
+def _rewrite(
+    order: EditOrder, job: EditJob, run: EditRun, session: EditSession
+) -> Generator[Event | EditEvent, Decision | None, EditResult]:
     """The new text. One that cannot be taken is shown and saved, and the error names what may help."""
     try:
         result = yield from run_edit(job, run)
@@ -216,6 +218,8 @@ def _rewrite(order: EditOrder, job: EditJob, run: EditRun) -> Generator[Event | 
     else:
         if run.talk:
             yield Talk(run.talk)
+        if result.plan.format in FORMATS and job.source.text:  # a model wrote it by itself
+            return replace(result, warnings=replace(result.warnings, unproven=session.ability.unproven))
         return result
     raise AssertionError
 

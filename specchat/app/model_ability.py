@@ -62,6 +62,12 @@ class ModelAbility:
         is_chosen = format_ == self.chosen_format
         return "prompt.edit_format" if is_chosen else measured_success(self.counts, self.format_key(format_, lines))[1]
 
+    @property
+    def unproven(self) -> str:
+        """Why a person has to see what it wrote by itself, and what to do; "" if it is not known to be too small."""
+        words = "so small a model wrote this by itself, which has to be reviewed; a larger one: 'specchat setup'"
+        return words if self.lines else ""
+
     def warning_before(self, lines: int) -> str:
         """Why it should not rewrite so many lines, and what to do; "" if it can."""
         if not 0 < self.lines < lines:

@@ -48,6 +48,7 @@ class AnswerProblem(StrEnum):
     MUCH_SHORTER = "much shorter"
     DEVIATION = "changes that nothing asks for"
     MISSING = "what was asked for is missing"
+    UNPROVEN = "a text by a small model"
 
 
 # a second attempt may succeed

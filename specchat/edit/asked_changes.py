@@ -140,7 +140,8 @@ NEEDLESS = re.compile(
     r"|innecesari\w*)\b",
     re.IGNORECASE,
 )
-ALL_CODE = re.compile(r"\b(?:everything|all code)\b", re.IGNORECASE)
+EVERYTHING = re.compile(r"\b(?:everything|all code)\b", re.IGNORECASE)
+ALL_CODE = re.compile(r"\b(?:everything|code|stuff|things?|parts?)\b", re.IGNORECASE)
 UNUSED = re.compile(
     r"\b(?:un-?used|dead|unbenutzt\w*|ungenutzt\w*|unbenötigt\w*|inutilisé\w*|sin usar)\b", re.IGNORECASE
 )
@@ -291,12 +292,12 @@ class RemovalRequest:
 
     @property
     def _is_general(self) -> bool:
-        return any(pattern.search(self.text) for pattern in (NEEDLESS, UNUSED, DUPLICATE, ALL_CODE))
+        return any(pattern.search(self.text) for pattern in (NEEDLESS, UNUSED, DUPLICATE, EVERYTHING))
 
     def _of_kind(self, gone: Sequence[Statement]) -> list[Statement]:
         """Those of a kind that is named, else those that nothing uses: what else is needless, a person has to say."""
-        if not self.kinds and not self._is_general:
-            return []
+        if not self.kinds and not (self._is_general and ALL_CODE.search(self.text)):
+            return []  # "the unnecessary else" is no function
         found = [each for each in gone if not self.kinds or any(KINDS[kind](each) for kind in self.kinds)]
         if UNUSED.search(self.text) or (NEEDLESS.search(self.text) and not self.kinds):
             found = [each for each in found if self._is_unused(each)]

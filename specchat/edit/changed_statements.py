@@ -23,6 +23,7 @@ from specchat.edit.asked_changes import (
     subwords,
 )
 from specchat.edit.edit_plan import Region
+from specchat.edit.replaced_statements import targets
 from specchat.edit.statement_pairs import PROSE_KINDS, StatementPairs
 from specchat.syntax.statements import Statement
 
@@ -35,17 +36,14 @@ NUMBER_BEFORE = r"(?:\b(?:to|by|with|as|of|is|be|return\w*|than|at|from|for|allo
 
 
 class ChangedStatements:
-    """`regions` are what the instruction names. `is_removal_alone`: it asks to remove something, and for nothing else.
-
-    `may_move`: it asks for another form, so that parts of statements may move.
-    """
+    """`regions` are what the instruction names. `is_removal_alone`: it asks to remove something, and nothing else."""
 
     def __init__(
         self, old: Sequence[Statement], new: Sequence[Statement], pairs: StatementPairs, asked: AskedChanges,
-        regions: Sequence[Region], *, may_move: bool, is_removal_alone: bool,
+        regions: Sequence[Region], *, is_removal_alone: bool,
     ) -> None:  # fmt: skip
         self._old, self._new, self._pairs, self.asked, self._regions = old, new, pairs, asked, regions
-        self._may_move, self._is_removal_alone = may_move, is_removal_alone
+        self._is_removal_alone = is_removal_alone
         self.all = {index for index, became in pairs.became.items() if old[index].tokens != new[became].tokens}
         self.wrong = {index for index in self.all if not self._may_become(old[index], new[pairs.became[index]])}
 
@@ -53,11 +51,9 @@ class ChangedStatements:
         if old.kind in PROSE_KINDS:
             return True
         if _is_flip(old, new):
-            is_meant = bool(self._regions) and not is_outside(old, self._regions)
-            is_free = is_meant and self._may_move and _is_reworded(old, new)
             is_named = self._names(old, new) and May.SET_VALUE not in self.asked.may
-            return is_free or is_named or self._has_value(old, new)
-        if self._adds_unused_parameter(old, new):
+            return is_named or self._has_value(old, new)
+        if self._adds_unused_parameter(old, new) or self._loses_part(old, new):
             return False
         is_elsewhere = is_outside(old, self._regions) or (not self._regions and self._calls_another(old, new))
         if is_elsewhere:
@@ -70,6 +66,21 @@ class ChangedStatements:
         before, after = _parameters(old), _parameters(new)
         added = set(after) - {*before, *WORD.findall(self.asked.words)}
         return len(after) > len(before) and bool(added & _unused_words(new))
+
+    def _loses_part(self, old: Statement, new: Statement) -> bool:
+        """Whether a statement of a function only became shorter, by what nothing names: an `await`, an `else`."""
+        words = [Counter(each for each in side.tokens if each not in SIGNS) for side in (old, new)]
+        lost = set(words[0] - words[1])
+        if not lost or words[1] - words[0] or not (old.is_inner or old.is_function):
+            return False
+        named = {part for each in WORD.findall(self.asked.words) for part in subwords(each)}
+        return not any(subwords(each) & named or each in self._vanished for each in lost)
+
+    @cached_property
+    def _vanished(self) -> set[str]:
+        """The names that only the old text defines."""
+        defined = {name for each in self._old for name in (*targets(each), each.name)}
+        return defined - {token for each in self._new for token in each.tokens}
 
     def _calls_another(self, old: Statement, new: Statement) -> bool:
         """Whether a statement that is a call in a function became the call of something else."""
@@ -111,7 +122,8 @@ class ChangedStatements:
             return True
         named = [parts for each in names if (parts := subwords(each)) and parts <= self._plain_words]
         is_alone = len(self.all) == 1 and not (self._pairs.gone or self._pairs.added) and _is_reworded(old, new)
-        is_set = IDENTIFIER.fullmatch(old.name) and re.search(SET_VERBS + re.escape(old.name) + r"\b", self.asked.words)
+        is_value = IDENTIFIER.fullmatch(old.name) and not old.is_definition
+        is_set = is_value and re.search(SET_VERBS + re.escape(old.name) + r"\b", self.asked.words)
         return bool(is_set or (is_alone and named)) or any(len(parts) > 1 for parts in named)
 
     @cached_property

@@ -33,11 +33,12 @@ from specchat.edit.asked_changes import GENERATED_METHODS, AskedChanges, May, Re
 from specchat.edit.changed_statements import ChangedStatements, is_outside
 from specchat.edit.edit_plan import Region, named_regions
 from specchat.edit.hunks import Change, apply_changes, diff_lines, split_lines
-from specchat.edit.operations import Operation
+from specchat.edit.operations import Operation, Rename
 from specchat.edit.postconditions import broken_lines, keep_blanks, postcondition_of, put_back_lines
+from specchat.edit.replaced_statements import loses_effect, replaced
 from specchat.edit.sketch import keep_to_sketch, lost_definitions, missing_line
 from specchat.edit.source_text import Source
-from specchat.edit.statement_pairs import StatementPairs
+from specchat.edit.statement_pairs import StatementPairs, with_below
 from specchat.errors import DeclinedError
 from specchat.syntax.parse import Comment, comments
 from specchat.syntax.statements import Statement, code_words, statements
@@ -48,7 +49,6 @@ IMPORT_WORDS = frozenset(
 BARE_IMPORT = re.compile(r"import\s*[\"']")  # of JavaScript
 MAX_COMPARED = 6000  # statements; a longer file is data that a machine wrote
 MAX_SHOWN = 60
-MIN_SIZE = 5  # statements of a function that may have lost most of them
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,10 @@ class Deviation:
     line: int
     old: str
     new: str = ""
-    share: str = ""  # "most of"
 
     def __str__(self) -> str:
         end = "be added" if not self.old else f"become `{self.new}`" if self.new else "be lost"
-        return f"line {self.line}: {self.share}`{self.old or self.new}` would {end}, nothing asked for that"
+        return f"line {self.line}: `{self.old or self.new}` would {end}, nothing asked for that"
 
     @classmethod
     def of(cls, old: Statement, new: Statement | None = None) -> Deviation:
@@ -91,6 +90,7 @@ class EditWarnings:
     is_much_shorter: bool = False
     missing: str = ""  # what was to be added
     understood: str = ""  # the operation that the instruction is said to be, where its words do not confirm it
+    unproven: str = ""  # why a text by this model has to be seen, whatever it is
 
     @property
     def worst_problem(self) -> AnswerProblem | None:
@@ -98,7 +98,9 @@ class EditWarnings:
             return AnswerProblem.MUCH_SHORTER
         if self.deviations or self.understood:
             return AnswerProblem.DEVIATION
-        return AnswerProblem.MISSING if self.missing else None
+        if self.missing:
+            return AnswerProblem.MISSING
+        return AnswerProblem.UNPROVEN if self.unproven else None
 
     @property
     def summary(self) -> str:
@@ -108,7 +110,7 @@ class EditWarnings:
             return describe(self.deviations)
         if self.understood:
             return f'understood as "{self.understood}", which has to be reviewed, or said in these words'
-        return f"the new lines have no {self.missing}, which was to be added" if self.missing else ""
+        return f"the new lines have no {self.missing}, which was to be added" if self.missing else self.unproven
 
 
 @dataclass(frozen=True)
@@ -148,8 +150,10 @@ def keep_contract(
 def _keep_blanks(source: Source, text: str, asked: AskedChanges) -> str:
     if May.REINDENT in asked.may:
         return text
-    is_sorted = May.SORT_IMPORTS in asked.may
-    return keep_blanks(source.text, text, is_prose=source.language in PROSE_LANGUAGES, is_sorted=is_sorted)
+    is_prose, is_sorted = source.language in PROSE_LANGUAGES, May.SORT_IMPORTS in asked.may
+    return keep_blanks(
+        source.text, text, is_prose=is_prose, is_sorted=is_sorted, keeps_levels=isinstance(asked.only, Rename)
+    )
 
 
 def keep_sketch(source: Source, text: str, sketch: str, is_valid: Callable[[str], bool]) -> KeptEdit:
@@ -208,15 +212,13 @@ class Comparison:
         self._pairs = StatementPairs.of(self._old, self._new, is_addition=is_addition, may_move=self._may_move)
         self._gone = set(self._pairs.gone)
         changes = ChangedStatements(
-            self._old, self._new, self._pairs, asked, self._regions,
-            may_move=self._may_move, is_removal_alone=self._removal.is_precise,
-        )  # fmt: skip
-        self._changed, self._wrong_changed = changes.all, changes.wrong
-        is_free = bool(asked.may & (May.TRANSFORM | May.LOSE))
-        self._is_free = is_free or May.REPAIR in asked.may
+            self._old, self._new, self._pairs, asked, self._regions, is_removal_alone=self._removal.is_precise
+        )
+        self._changed = changes.all
+        self._wrong_changed = changes.wrong | {
+            index for index in changes.all if old[index].is_inner and loses_effect(self._pairs, index)
+        }
         self._lost = self._find_lost()
-        changed = (old for old, new in self._pairs.became.items() if new in self._pairs.changed and not is_free)
-        self._gutted = [self._old[old] for old in changed if self._old[old].is_function and self._is_gutted(old)]
         self._postcondition = postcondition_of(asked.only) if old and asked.only else None
         self._broken = list(
             broken_lines(self._postcondition, source.text, text, source.language) if self._postcondition else ()
@@ -246,7 +248,6 @@ class Comparison:
             return comments_lost
         changed = [Deviation.of(self._old[old], self._new[self._pairs.became[old]]) for old in self._wrong_changed]
         lost = [Deviation.of(each) for each in self._lost.values()]
-        lost += [replace(Deviation.of(each), share="most of ") for each in self._gutted]
         lost += [Deviation(each.line, "", _shown(each.text.strip().split("\n")[0])) for each in self._doubled]
         return sorted([*changed, *lost, *comments_lost], key=lambda each: each.line)
 
@@ -264,13 +265,16 @@ class Comparison:
         asked_new = self._lines_of(
             self._new, {*self._pairs.added, *(self._pairs.became[old] for old in self._changed - self._wrong_changed)}
         )
+        inner = {index for index in self._lost if self._old[index].is_inner and not self._old[index].is_call}
+        replaced_lines = self._lines_of(self._old, inner)
         lines, kept, shift = split_lines(self.source.text), list[Change](), 0
         for change in self._line_changes:
             first = change.first + shift
             shift += len(change.new) - len(change.old)
             old, new = range(change.first + 1, change.end + 1), range(first + 1, first + len(change.new) + 1)
             is_wrong = wrong_old.intersection(old) or wrong_new.intersection(new)
-            if not is_wrong or asked_old.intersection(old) or asked_new.intersection(new):
+            is_rewritten = replaced_lines.intersection(old) and "".join(change.new).strip()
+            if not is_wrong or is_rewritten or asked_old.intersection(old) or asked_new.intersection(new):
                 kept.append(change)
         return "".join(apply_changes(lines, kept))
 
@@ -288,26 +292,19 @@ class Comparison:
 
     # what is gone
 
-    def _is_gutted(self, old_index: int) -> bool:
-        """Whether a function that stays has lost most of its statements."""
-        before, after = (self._size(self._old, old_index), self._size(self._new, self._pairs.became[old_index]))
-        return before >= MIN_SIZE and after < (1 - MAX_LOST_LINE_FRACTION) * before
-
-    def _size(self, side: Sequence[Statement], index: int) -> int:
-        lines = range(side[index].line, side[index].last_line + 1)
-        return sum(each.is_inner and each.line in lines for each in side)
-
     def _find_lost(self) -> dict[int, Statement]:
         """The outermost statements that are gone and that nothing asks to remove."""
         gone = set(self._gone)
         if self._may_move:
-            gone = {index for index in gone if not self._pairs.is_absorbed(index)}
+            gone = {index for index in gone if self._old[index].is_inner or not self._pairs.is_absorbed(index)}
         if May.GENERATE in self.asked.may:
             gone = {index for index in gone if self._old[index].name not in GENERATED_METHODS}
-        parts = {index: self._lost_part(index) for index in gone if self._old[index].owner not in gone}
+        free = {index for index in gone if self._may_be_replaced(index)}
+        free = {index for index in free if gone.intersection(with_below(self._old, index)) <= self._replaced}
+        parts = {index: self._lost_part(index) for index in gone - free if self._old[index].owner not in gone}
         missing = {index: each for index, each in parts.items() if each.words}
         asked = self._removal.covered(missing.values())
-        return {index: each for index, each in missing.items() if not self._may_go(each) and each not in asked}
+        return {index: each for index, each in missing.items() if each not in asked}
 
     @cached_property
     def _all_lost(self) -> set[int]:
@@ -318,16 +315,15 @@ class Comparison:
                 lost.add(index)
         return lost
 
-    def _may_go(self, statement: Statement) -> bool:
-        """Whether a statement may go unasked: one in the body of a function that the instruction may concern."""
-        if not statement.is_inner or self._is_precise or is_outside(statement, self._regions):
-            return False
-        return not statement.is_call and (self._is_free or not self._is_cut_out(statement))
+    def _may_be_replaced(self, index: int) -> bool:
+        """Whether another statement may stand in the place of one: in a function that the instruction may concern."""
+        statement = self._old[index]
+        is_concerned = statement.is_inner and not self._is_precise and not is_outside(statement, self._regions)
+        return is_concerned and not statement.is_call
 
-    def _is_cut_out(self, statement: Statement) -> bool:
-        """Whether a statement is gone with nothing in the place of its lines."""
-        cuts = (range(each.first, each.end) for each in self._line_changes if not "".join(each.new).strip())
-        return any(statement.line - 1 in cut and statement.last_line - 1 in cut for cut in cuts)
+    @cached_property
+    def _replaced(self) -> set[int]:
+        return replaced(self._pairs)
 
     @cached_property
     def _line_changes(self) -> list[Change]:

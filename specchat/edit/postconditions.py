@@ -168,10 +168,13 @@ def _is_reformatted(old: Sequence[str], new: Sequence[str]) -> bool:
     return before == after
 
 
-def keep_blanks(old: str, new: str, *, is_prose: bool = False, is_sorted: bool = False) -> str:
+def keep_blanks(
+    old: str, new: str, *, is_prose: bool = False, is_sorted: bool = False, keeps_levels: bool = False
+) -> str:
     """The new text with the tabs, trailing blanks and blank lines of the old one at the lines that stay.
 
     In prose a blank line between two others is a change, and so it is between two imports that are to be sorted.
+    `keeps_levels`: no line that stays goes to another level of indentation.
     """
     lines, new_lines = split_lines(old), split_lines(new)
     units, result, done = (_indent_unit(lines), _indent_unit(new_lines)), list[str](), 0
@@ -179,7 +182,7 @@ def keep_blanks(old: str, new: str, *, is_prose: bool = False, is_sorted: bool =
     for (place, new_place), following in zip_longest(pairs, pairs[1:]):
         result += [_indented(line, units) for line in new_lines[done:new_place]]
         is_level = _level(lines[place], units[0]) == _level(new_lines[new_place], units[1])
-        result.append(lines[place] if is_level else _indented(new_lines[new_place], units))
+        result.append(lines[place] if is_level or keeps_levels else _indented(new_lines[new_place], units))
         done = new_place + 1
         blank, new_blank = (_blank_after(side, each) for side, each in ((lines, place), (new_lines, new_place)))
         if is_prose or following != (place + blank + 1, new_place + new_blank + 1):

@@ -108,9 +108,10 @@ def _gutted(source: Source, text: str, shown: Sequence[str | None]) -> Iterator[
     """The first lines of functions that have lost lines although the sketch shows nothing of them."""
     before = {each.qualified_name: each for each in definitions(source.text, source.language)}
     for each in definitions(text, source.language):
-        lines = [line.rstrip() for line in text.split("\n")[each.first_line - 1 : each.last_line]]
-        old = before.get(each.qualified_name)
-        if old and _words_of(text, each) < _words_of(source.text, old) and {*lines}.isdisjoint(shown):
+        all_lines = [line.rstrip() for line in text.split("\n")]
+        lines, others = all_lines[each.first_line - 1 : each.last_line], all_lines[: each.first_line - 1]
+        own, old = {*lines} - {*others, *all_lines[each.last_line :]}, before.get(each.qualified_name)
+        if old and _words_of(text, each) < _words_of(source.text, old) and own.isdisjoint(shown):
             yield Change(old.first_line - 1, (lines[0],), ())
 
 

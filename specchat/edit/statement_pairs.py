@@ -85,7 +85,7 @@ class StatementPairs:
         """A part of a statement is gone if what stays of it stands in another one."""
         for index, new in list(self.became.items()):
             owner = self.became.get(self.old[index].owner)
-            if self.old[index].is_part and owner is not None and owner not in _owners(self.new, new):
+            if self.old[index].is_part and owner is not None and owner not in owners(self.new, new):
                 del self.became[index]
                 self.changed.discard(new)
 
@@ -110,7 +110,9 @@ class StatementPairs:
         for index in self.gone:
             before = max((self.became[each] for each in range(index) if each in self.became), default=-1)
             after = min((self.became[each] for each in range(index, len(old)) if each in self.became), default=len(new))
+            function = self.became.get(function_of(old, index), -1)
             between = [each for each in self.added if before < each < after or before > after][:MAX_NEIGHBOURS]
+            between = [each for each in between if not old[index].is_inner or function_of(new, each) == function]
             likeness = {each: _likeness(old[index], new[each]) for each in between}
             best = max(likeness, key=lambda each: likeness[each], default=-1)
             if best < 0 or not _is_version(old[index], new[best], likeness[best]):
@@ -119,7 +121,20 @@ class StatementPairs:
                 self._pair(index, best, is_changed=True)
 
 
-def _owners(side: Sequence[Statement], index: int) -> Iterator[int]:
+def function_of(side: Sequence[Statement], index: int) -> int:
+    """The function around a statement, -1 for none."""
+    return next((each for each in owners(side, index) if side[each].is_function), -1)
+
+
+def with_below(side: Sequence[Statement], index: int) -> range:
+    """A statement and all that are in it, which follow it."""
+    end = index + 1
+    while end < len(side) and side[end].owner >= index:
+        end += 1
+    return range(index, end)
+
+
+def owners(side: Sequence[Statement], index: int) -> Iterator[int]:
     """The statements around one, the innermost first."""
     while (index := side[index].owner) >= 0:
         yield index
@@ -127,7 +142,7 @@ def _owners(side: Sequence[Statement], index: int) -> Iterator[int]:
 
 def _path(side: Sequence[Statement], index: int, is_wanted: bool) -> str:
     """The names of the owners of a statement, outer last."""
-    return ".".join(side[owner].name for owner in _owners(side, index)) if is_wanted else ""
+    return ".".join(side[owner].name for owner in owners(side, index)) if is_wanted else ""
 
 
 def _names(statement: Statement) -> Counter[str]:

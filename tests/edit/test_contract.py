@@ -12,6 +12,7 @@ from specchat.syntax.languages import LANGUAGES
 from tests.front import command
 from tests.host.conftest import runtime  # noqa: F401 (a fixture)
 from tools.contract_table import outcomes
+from tools.lossy_edits import COUNT, outcomes_of, own_files
 from tools.refactoring_cases import read_cases
 
 SHARES = 3  # of the cases with each model; a default run has the first
@@ -248,7 +249,7 @@ OTHER = [  # what a small model did to the bodies of real functions
         "def find(text):\n    pos = 0\n    while text:\n        pos += 1\n        skip(text)\n    restore(pos)\n    return pos\n",
         "handle an empty text",
         "def find(text):\n    if not text.empty:\n        find(text)\n    return pos\n",
-        "most of `def find(text)`",
+        "line 3: `while text` would be lost",
     ),
     (
         "python",
@@ -278,6 +279,56 @@ CUT_OUT = [  # of functions, with nothing in their place, by words about one kin
         "line 9: `return found",
     ),
 ]
+REPLACED = """\
+def count(words):
+    found = {}
+    best = 0
+    for word in words:
+        found[word] = found.get(word, 0) + 1
+        log(word)
+    for word in words:
+        if best < found[word]:
+            best = found[word]
+    return best
+
+
+async def load(path, limit=3):
+    data = await read(path)
+    if data:
+        label = "full"
+    else:
+        label = "empty"
+    return label, data
+"""
+DROPPED = [  # of functions that the words may be about: what is gone or shorter, with something else or nothing for it
+    ("    best = 0\n    for", "    for", "fix the bugs in count", "line 3: `best = 0` would be lost"),
+    ("    return best\n", "    print(best)\n", "fix count", "line 10: `return best` would become"),
+    (
+        "        found[word] = found.get(word, 0) + 1\n        log(word)\n    for word in words:\n",
+        "",
+        "Make it faster",
+        "line 4: `for word in words` would be lost",
+    ),
+    ("await read", "read", "improve load", "line 14: `data = await read(path)` would become"),
+    ('    else:\n        label = "empty"\n', "", "use a better label in load", "line 15: `if data` would become"),
+    (", limit=3", ", limit", "make load faster", "line 13: `async def load(path, limit=3)` would become"),
+    ('"full"', '"whole"', "make load faster", 'line 16: `label = "full"` would become'),
+    (
+        "    for word in words:\n        if best < found[word]:\n            best = found[word]\n",
+        "",
+        "swap the loops in count",
+        "line 7: `for word in words` would be lost",
+    ),
+    ("label, data", "label", "correct load", "line 19: `return label, data` would become"),
+]
+COUNTED_WORDS = REPLACED.partition("    best = 0\n")[2].partition("\n\n")[0]
+REPLACEMENTS = [  # what takes over all that is gone
+    ("    best = 0\n    for", "    best = max(words)\n    for", "fix the bugs in count"),
+    (f"    best = 0\n{COUNTED_WORDS}", "    for word in words:\n        found[word] = found.get(word, 0) + 1\n        log(word)\n"
+     "    return max(found.values())\n", "make count shorter"),
+    ('    if data:\n        label = "full"\n    else:\n        label = "empty"\n',
+     '    label = "full" if data else "empty"\n', "use a conditional expression in load"),
+]  # fmt: skip
 COUNTED = "import os\n\n\ndef add(a, b):\n    # the sum\n    return a + b\n"
 KEPT = [
     ("python", APP, "add a docstring to load", APP.replace("path):\n", 'path):\n    """Read a file."""\n')),
@@ -359,10 +410,42 @@ def test_what_is_lost_without_being_asked_for_is_named_with_its_line():
     assert not wrong, "\n".join(wrong)
 
 
+def test_what_is_gone_from_a_function_has_something_in_its_place():
+    wrong = list[str]()
+    for old, new, instruction, expected in DROPPED:
+        assert old in REPLACED, old
+        said = found("python", REPLACED, REPLACED.replace(old, new, 1), instruction)
+        if not any(expected in each for each in said):
+            wrong.append(f"{instruction!r}: {said} instead of {expected}")
+    for old, new, instruction in REPLACEMENTS:
+        assert old in REPLACED, old
+        if said := found("python", REPLACED, REPLACED.replace(old, new, 1), instruction):
+            wrong.append(f"{instruction!r}: {said}, though it is replaced")
+    assert not wrong, "\n".join(wrong)
+
+
 def found(language: str, before: str, after: str, instruction: str) -> list[str]:
     """What is said about a new text."""
     source = make_source(before.encode(), f"a{LANGUAGES[language].suffixes[0] if language else '.txt'}")
     return [str(each) for each in find_warnings(source, after, instruction).deviations]
+
+
+@pytest.mark.parametrize("count", [22, pytest.param(COUNT, marks=pytest.mark.full)])
+def test_what_is_spoiled_beside_the_asked_change_is_never_written(count):
+    results = [(kind, case.name, case.instruction, result) for kind, case, _answer, result, _why in outcomes_of(
+        own_files(), count)]  # fmt: skip
+
+    assert count == len(results)
+    assert not [each for each in results if each[-1] == "WRONG WRITTEN"]
+
+
+def test_a_brace_that_is_put_back_has_the_indentation_of_the_file():
+    before = "fn f(a: u8) -> u8 {\n    a\n}\nmod m {\n    g! {\n        x\n    }\n}\n"
+    lossy = before.replace("a: u8", "b: u8").replace("    a\n", "    b\n").replace("    g! {\n        x\n    }\n", "")
+
+    kept = keep_contract(make_source(before.encode(), "a.rs"), lossy, "rename the parameter a to b")
+
+    assert before.replace("a: u8", "b: u8").replace("    a\n", "    b\n") == kept.text
 
 
 @pytest.mark.parametrize("share", [0, *(pytest.param(each, marks=pytest.mark.full) for each in range(1, SHARES))])

@@ -226,6 +226,20 @@ def test_a_small_model_is_not_asked_and_told_of_before_a_long_text_is_rewritten(
     assert "edit" == said[0].session.requests[0].task
 
 
+def test_what_a_small_model_wrote_by_itself_is_written_after_a_review_only(file, monkeypatch):
+    new = CODE.replace("    return a + b", "    # the sum\n    return a + b")
+
+    def edited(lines: int, *options: str) -> tuple[int, bool, bool]:
+        file.write_text(CODE)
+        monkeypatch.setattr(ModelAbility, "of", lambda _models: ModelAbility(names_operations=False, lines=lines))
+        said = say(monkeypatch, answers(f"```python\n{new}```"), str(file), "add a comment above the return", *options)
+        return said.ran.code, new == file.read_text(), b"so small a model wrote this" in said.ran.err.encode()
+
+    assert (8, False, True) == edited(20, "-y")
+    assert (0, True, False) == edited(0, "-y")
+    assert (0, True, False) == edited(20, "-y", "--allow-shrink")
+
+
 def test_only_a_model_whose_size_is_known_to_be_too_small_is_not_asked():
     small, unknown = ModelAbility.of(Models(target="embedded")), ModelAbility.of(Models(target="org/unknown"))
     server = ModelAbility.of(Models(target="embedded", backend="openai", url="http://127.0.0.1:1/v1"))
