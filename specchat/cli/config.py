@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from specchat.cli.lazy_group import Group
+from specchat.cli.notes import print_rows
 from specchat.cli.options import profile_options, read_profile_layers
 from specchat.cli.project_trust import summarize_project, validated_tables
 from specchat.errors import InputError
@@ -24,7 +26,7 @@ TABLE_LIST_KEYS = ("routes", "drafter_orders", "mcp")  # keys that hold tables
 TRUST_STATES = {True: "trusted", False: "refused", None: "not decided yet"}
 
 
-@click.group()
+@click.group(cls=Group)
 def config() -> None:
     """Show the settings and where they come from. The strongest first:
 
@@ -50,12 +52,12 @@ def show(has_origin: bool, is_json: bool, **options: Any) -> None:
 def path() -> None:
     """Print the files that are read here, the strongest first."""
     if project := find_project_file(Path.cwd()):
-        click.echo(f"project file  {project.path} ({TRUST_STATES[project_trust().is_trusted(project)]})")
+        print_rows(f"project file  {project.path} ({TRUST_STATES[project_trust().is_trusted(project)]})")
     else:
-        click.echo(f"project file  none ({PROJECT_FILE} in this folder or above it)")
-    click.echo(f"profiles      {configuration_folder() / 'profiles'} and shipped: {', '.join(profile_names())}")
-    click.echo(f"user file     {user_config_file()}{'' if user_config_file().is_file() else ' (does not exist)'}")
-    click.echo(f"trust         {project_trust().path}")
+        print_rows(f"project file  none ({PROJECT_FILE} in this folder or above it)")
+    print_rows(f"profiles      {configuration_folder() / 'profiles'} and shipped: {', '.join(profile_names())}")
+    print_rows(f"user file     {user_config_file()}{'' if user_config_file().is_file() else ' (does not exist)'}")
+    print_rows(f"trust         {project_trust().path}")
 
 
 @config.command(name="trust")

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import click
 
 from specchat.app.session_lines import short_folder
+from specchat.cli.notes import print_rows
 from specchat.hub.catalog import CatalogEntry, catalog
 from specchat.hub.machine import Device, detect_machine
 from specchat.hub.memory_plan import weight_bytes
@@ -33,9 +34,8 @@ def list_models(*, is_here: bool, is_json: bool) -> None:
         click.echo(json.dumps({"catalog": known, "downloaded": [_local_as_json(each) for each in listed]}, indent=1))
         return
     if not is_here:
-        click.echo("\n".join(_catalog_lines({each.model.id for each in listed})))
-        click.echo()
-    click.echo("\n".join(_disk_lines(listed, device)))
+        print_rows("\n".join([*_catalog_lines({each.model.id for each in listed}), ""]))
+    print_rows("\n".join(_disk_lines(listed, device)))
 
 
 def _catalog_lines(downloaded_ids: set[str]) -> Iterator[str]:

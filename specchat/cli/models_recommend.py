@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from specchat.cli.notes import print_note
+from specchat.cli.notes import print_note, print_rows
 from specchat.hub.machine import (
     Device,
     Machine,
@@ -79,7 +79,8 @@ def recommend_command(
     device = machine.best_device if machine else simulated_gpu(memory or 0)
     pairs = recommend(device, PairRequirements(purpose, context), machine)
     if pairs:
-        click.echo("\n".join(_lines(device, pairs)))
+        print_rows("\n".join(_lines(device, pairs)))
+        click.echo(profile_text(pairs[0], "mine").rstrip("\n"))
     else:
         click.echo(f"{describe_device(device)}: {NOTHING_FITS_MESSAGE}")
     if save and pairs:
@@ -112,4 +113,3 @@ def _lines(device: Device, pairs: list[ModelPair]) -> Iterator[str]:
     yield f"download   {pull_command(best)}"
     yield "profile    (--save NAME writes it)"
     yield ""
-    yield from profile_text(best, "mine").splitlines()

@@ -8,8 +8,10 @@ from shutil import get_terminal_size
 import click
 
 from specchat.errors import DeclinedError, UsageError
+from specchat.hub.disk_space import format_bytes
+from specchat.repl.temporary_line import TemporaryLine
 from specchat.repl.word_wrap import wrapped
-from specchat.terminal import printable_with_tabs, raw_stream
+from specchat.terminal import can_redraw, printable_with_tabs, raw_stream
 
 UpdateBar = Callable[[int, str], None]  # by the bytes that are here, and what comes
 
@@ -21,6 +23,12 @@ def print_note(line: str) -> None:
 def print_wrapped(line: str) -> None:
     """Print a line for reading, which no one copies."""
     print_note(wrapped(line, reading_columns()))
+
+
+def print_rows(rows: str) -> None:
+    """Print a table on stdout; what does not fit a terminal goes on in the next line, indented."""
+    columns = get_terminal_size().columns if sys.stdout.isatty() else 0
+    click.echo("\n".join(wrapped(row, columns, indent="    ") for row in rows.split("\n")))
 
 
 def reading_columns() -> int:
@@ -38,13 +46,16 @@ def confirm(question: str, action: str, declined_message: str) -> None:
 
 @contextmanager
 def download_bar(title: str, total: int, completed: int = 0) -> Generator[UpdateBar]:
-    """The one progress bar of downloads, on a terminal only."""
+    """The one progress bar of downloads; a line now and then where it cannot be drawn over."""
+    if not can_redraw(sys.stderr):
+        line = TemporaryLine()
+        yield lambda count, title: line.show(f"{title}: {format_bytes(count)} of {format_bytes(total)}")
+        return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     console = Console(file=raw_stream(sys.stderr))
-    is_hidden = not sys.stderr.isatty()
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=is_hidden) as progress:
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
         bar = progress.add_task(title, total=total, completed=completed)
         yield lambda count, title: progress.update(bar, completed=count, description=printable_with_tabs(title))

@@ -9,13 +9,14 @@ import click
 from specchat.app.export import export_conversation, write_new_file
 from specchat.app.session_lines import session_details
 from specchat.cli.completion import complete_sessions
-from specchat.cli.notes import print_note
+from specchat.cli.lazy_group import Group
+from specchat.cli.notes import print_note, print_rows
 from specchat.errors import UsageError
 from specchat.history.history_reader import CHAT, LISTED_KINDS, HistoryReader, Thread
 from specchat.host.spawn import history_path
 
 
-@click.group()
+@click.group(cls=Group)
 def sessions() -> None:
     """List and export stored conversations."""
 
@@ -38,7 +39,7 @@ def list_sessions(words: tuple[str, ...], deleted: bool) -> None:
         day = time.strftime("%Y-%m-%d %H:%M", time.localtime(thread.updated))
         described = session_details(details[thread.id].model, thread.folder, details[thread.id].turn_count, "  ")
         line = f"{thread.id}  {day}  {thread.kind}  {described}  {thread.name}"
-        click.echo(line + (f"  ({excerpt})" if excerpt else ""))
+        print_rows(line + (f"  ({excerpt})" if excerpt else ""))
 
 
 @sessions.command()

@@ -33,7 +33,7 @@ HUE_SHIFTS = (
     0.62,
     0.81,
 )  # parts of the hue circle, from the success colour; far from the warning colour
-MUTED_BLEND = 0.45
+MUTED_BLEND = 0.34
 
 
 def theme_variables() -> Mapping[str, str]:

@@ -1,15 +1,13 @@
 """The one printer of an answer for pipes and lines: the answer goes to stdout, everything else to stderr.
 
-What passes while the user waits is a line that is drawn over on a terminal that can do so, and a line for each model
-elsewhere. A thought is dimmed, and shown on a terminal only: the line about the answer says how long it took.
+What passes while the user waits is a line that is drawn over on a terminal that can do so; elsewhere a line for each
+model, and one now and then. A thought is shown on a terminal only, dimmed or between words that say what it is: the
+line about the answer says how long it took.
 """
 
 from __future__ import annotations
 
-import os
 import sys
-import time
-from dataclasses import dataclass
 from threading import Event as Flag
 
 from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded
@@ -19,11 +17,10 @@ from specchat.app.chat_state import ChatState
 from specchat.app.question import Question
 from specchat.chat.events import LoadingProgress, Notice, PrefillProgress, TextDelta, ThinkingDelta
 from specchat.chat.request import Request
+from specchat.repl.temporary_line import TemporaryLine
 from specchat.repl.word_wrap import WordWrap, wrapped
-from specchat.terminal import Styled, printable_with_tabs, write_line
+from specchat.terminal import Styled, can_redraw, printable_with_tabs, write_line
 
-LOADING_LINE_SECONDS = 10.0  # between two lines about what takes long, where they cannot be drawn over
-ERASE_LINE = "\r\x1b[2K"
 DIM, NORMAL = "\x1b[2m", "\x1b[22m"
 
 
@@ -45,26 +42,6 @@ def print_answer(chat: ChatState, question: Question | Request, stopped: Flag, c
 def print_notice(line: str) -> None:
     """Print a line beside the answers."""
     write_line(line, sys.stderr)
-
-
-@dataclass
-class TemporaryLine:
-    """A line on stderr while the user waits, which the next one replaces; only where the cursor can be moved."""
-
-    line: str = ""
-
-    @property
-    def is_possible(self) -> bool:
-        return sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
-
-    def show(self, line: str) -> None:
-        if line != self.line and self.is_possible:
-            self.line = line
-            sys.stderr.write(Styled(f"{ERASE_LINE}{printable_with_tabs(line)}"))
-            sys.stderr.flush()
-
-    def erase(self) -> None:
-        self.show("")
 
 
 class CallPrinter:
@@ -91,7 +68,7 @@ class AnswerPrinter:
     def __init__(self, columns: int = 0) -> None:
         self._columns, self._wrap = columns, WordWrap(columns)
         self._waiting, self._calls = TemporaryLine(), CallPrinter()
-        self._printed_loading, self._loading_printed_at = "", 0.0
+        self._loading = ""
         self._is_inside_line = self._is_inside_thought = False
 
     def on_event(self, event: AskEvent) -> None:
@@ -133,27 +110,21 @@ class AnswerPrinter:
             print_notice(wrapped(line, self._columns))
 
     def _on_loading(self, event: LoadingProgress) -> None:
-        if self._waiting.is_possible:
-            self._waiting.show(event.text)
-            return
-        now, what = time.monotonic(), event.preparation or event.label
-        if what != self._printed_loading:
-            self._printed_loading, self._loading_printed_at = what, now
-            self._print_beside(f"{event.preparation}…" if event.preparation else event.text)
-        elif event.preparation and event.total and now - self._loading_printed_at >= LOADING_LINE_SECONDS:
-            self._loading_printed_at = now
-            self._print_beside(event.text)
+        before, self._loading = self._loading, event.preparation or event.label
+        first_line = f"{event.preparation}…" if event.preparation else event.text
+        self._waiting.show(event.text, first_line if self._loading != before else "")
 
     def _print_thought(self, text: str) -> None:
         if not (text and sys.stderr.isatty()):
             return
         shown = printable_with_tabs(text)
-        sys.stderr.write(shown if os.environ.get("NO_COLOR") else Styled(f"{DIM}{shown}{NORMAL}"))
+        start = "" if self._is_inside_thought else "thinking:\n"
+        sys.stderr.write(Styled(f"{DIM}{shown}{NORMAL}") if can_redraw(sys.stderr) else start + shown)
         sys.stderr.flush()
         self._is_inside_thought = True
 
     def _end_thought(self) -> None:
         if self._is_inside_thought:
-            sys.stderr.write("\n\n")
+            sys.stderr.write("\n\n" if can_redraw(sys.stderr) else "\n\nanswer:\n")
             sys.stderr.flush()
         self._is_inside_thought = False

@@ -15,9 +15,9 @@ from specchat.app.agent.call_consent import ANSWER_KEYS, ConsentQuestion
 from specchat.app.agent.project_agent import AgentUI
 from specchat.app.consent import Answer
 from specchat.edit.hunks import unified_diff
-from specchat.repl.answer_printer import TemporaryLine
 from specchat.repl.interrupt import InterruptFlag, keyboard_interrupts
-from specchat.terminal import Styled, printable_with_tabs, write_line
+from specchat.repl.temporary_line import TemporaryLine
+from specchat.terminal import Styled, can_redraw, printable_with_tabs, write_line
 
 if TYPE_CHECKING:
     from specchat.app.hunk_review import EditUI
@@ -37,7 +37,7 @@ def ask_consent(question: ConsentQuestion) -> Answer:
     write_line(f"\n{question.summary}", sys.stderr)
     if change := question.change:
         diff = unified_diff(change.path, change.old, change.new)
-        write_line(colour_hunk(diff) if TemporaryLine().is_possible else diff, sys.stderr)
+        write_line(colour_hunk(diff), sys.stderr)
     while typed := prompt_user(f"allow it? {KEYS.format(always=question.always)} [y,a,n,s] "):
         if answer := ANSWER_KEYS.get(typed.strip().lower()[:1]):
             return answer
@@ -63,7 +63,7 @@ def terminal_edit_ui(cancelled: InterruptFlag) -> EditUI:
 
     def show_hunk(hunk: str) -> None:
         progress.erase()
-        sys.stdout.write(colour_hunk(hunk) if progress.is_possible else hunk)
+        sys.stdout.write(colour_hunk(hunk))
         sys.stdout.flush()
 
     return EditUI(
@@ -73,7 +73,7 @@ def terminal_edit_ui(cancelled: InterruptFlag) -> EditUI:
         lambda text, suffix: edit_in_editor(text, suffix, show_notice),
         progress.show,
         cancelled=cancelled,
-        show_rejected=lambda diff: show_notice(colour_hunk(diff) if progress.is_possible else diff),
+        show_rejected=lambda diff: show_notice(colour_hunk(diff)),
     )
 
 
@@ -90,7 +90,9 @@ def prompt_user(question: str, *, at_interrupt: str | None = "") -> str:
             return at_interrupt
 
 
-def colour_hunk(hunk: str) -> Styled:
+def colour_hunk(hunk: str) -> str:
+    if not can_redraw(sys.stderr):
+        return hunk
     title, *lines = printable_with_tabs(hunk).split("\n")
     coloured = (f"{COLOURS[line[0]]}{line}{RESET}" if line[:1] in COLOURS else line for line in lines)
     return Styled("\n".join([title, *coloured]))

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from specchat.chat.events import Finished, LoadingProgress, TextDelta, ThinkingDelta, Totals
-from specchat.repl import answer_printer
+from specchat.repl import temporary_line
 from specchat.repl.answer_printer import AnswerPrinter
 from specchat.terminal import guarded_terminal
 from tests.each_row import each_row
@@ -50,7 +50,7 @@ def test_the_option_overrides_the_profile(monkeypatch, flag, value):
 
 def test_on_a_pipe_a_long_conversion_says_how_far_it_is_now_and_then(monkeypatch, capsys):
     now, printer = [100.0], AnswerPrinter()
-    monkeypatch.setattr(answer_printer.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(temporary_line.time, "monotonic", lambda: now[0])
 
     for done in range(0, 101, 10):
         now[0] += 3
