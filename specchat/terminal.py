@@ -45,7 +45,7 @@ def is_interactive() -> bool:
 
 def can_move_cursor() -> bool:
     """Whether this is also a terminal that can be drawn on, as its name says: not when it is dumb or has no name."""
-    return is_interactive() and os.environ.get("TERM", "dumb") != "dumb"
+    return is_interactive() and os.environ.get("TERM", "dumb") != "dumb" and not os.environ.get(PLAIN)
 
 
 def wants_plain_lines() -> bool:

@@ -55,16 +55,14 @@ def test_on_a_plain_terminal_nothing_is_drawn_over_and_each_notice_is_a_line(mon
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     reading = [PrefillProgress(done, 8000) for done in range(1000, 8000, 1000)]
-    events = [LoadingProgress("target", 1, 2), *reading, TextDelta("so "), Notice("slow"), TextDelta("it is")]
-    answer, talk = printed(monkeypatch, events)
+    answered = [TextDelta("so "), Notice("slow"), TextDelta("it is"), PrefillProgress(20, 90), TextDelta("done")]
+    answer, talk = printed(monkeypatch, [LoadingProgress("target", 1, 2), *reading, *answered])
 
-    assert answer == "so \nit is\n"
+    assert answer == "so \nit is\ndone\n"
     lines = talk.splitlines(keepends=True)
     assert not DRAWN.search(talk)
-    assert lines[-1] == "slow\n"
-    assert [line for line in lines if line.startswith("reading")] == [
-        "reading 3000 of 8000 tokens…\n", "reading 6000 of 8000 tokens…\n",
-    ]  # fmt: skip
+    assert lines[-2:] == ["slow\n", "reading 20 of 90 tokens…\n"]
+    assert lines[1:3] == ["reading 3000 of 8000 tokens…\n", "reading 6000 of 8000 tokens…\n"]
 
 
 def test_a_pipe_hears_now_and_then_how_far_a_long_prompt_is_read(monkeypatch):

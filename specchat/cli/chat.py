@@ -35,9 +35,7 @@ BROWSER_DRIVER = "TEXTUAL_DRIVER"  # set where a browser shows the screen
 @click.option("--ascii", "is_ascii", is_flag=True, default=None, help="Draw with ASCII characters only.")
 @click.option("--no-mouse", is_flag=True, help="Leave the mouse to the terminal, for selecting text.")
 @profile_options
-def chat(
-    question: tuple[str, ...], plain: bool, lines: bool, is_ascii: bool | None, no_mouse: bool, **options: Any
-) -> int:
+def chat(question: tuple[str, ...], plain: bool, lines: bool, no_mouse: bool, **options: Any) -> int:
     """Chat with the model; a QUESTION is asked at once.
 
     On a terminal the chat takes the whole of it and shows live numbers: F1 lists the keys, `/help` the commands.
@@ -48,15 +46,13 @@ def chat(
     chosen = resume_request(options)
     if plain:
         os.environ[PLAIN] = "1"
-    if lines or not can_show_screen():
+    if plain or lines or not can_show_screen():
         return _chat_by_lines(chosen, " ".join(question))
-    return _chat_on_screen(chosen, " ".join(question), is_ascii=is_ascii, captures_mouse=not no_mouse)
+    return _chat_on_screen(chosen, " ".join(question), is_ascii=options["is_ascii"], captures_mouse=not no_mouse)
 
 
 def can_show_screen() -> bool:
     """Whether a browser shows the screen, or a terminal can: stderr as well, because the screen is written to it."""
-    if os.environ.get(PLAIN):
-        return False
     return (can_move_cursor() and sys.stderr.isatty()) or BROWSER_DRIVER in os.environ
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from specchat.cli.lazy_group import Group
 from specchat.cli.notes import print_rows
 from specchat.cli.options import profile_options, read_profile_layers
 from specchat.cli.project_trust import summarize_project, validated_tables
@@ -26,7 +25,7 @@ TABLE_LIST_KEYS = ("routes", "drafter_orders", "mcp")  # keys that hold tables
 TRUST_STATES = {True: "trusted", False: "refused", None: "not decided yet"}
 
 
-@click.group(cls=Group)
+@click.group()
 def config() -> None:
     """Show the settings and where they come from. The strongest first:
 
@@ -68,14 +67,14 @@ def trust_folder(folder: Path, forget: bool) -> None:
     file = folder.absolute() if folder.name == PROJECT_FILE else folder.absolute() / PROJECT_FILE
     if forget:
         was_known = project_trust().forget(file)
-        click.echo(f"{file}: {'forgotten' if was_known else 'was not known'}")
+        print_rows(f"{file}: {'forgotten' if was_known else 'was not known'}")
         return
     if not file.is_file():
         raise InputError(f"{file}: no such file; a project is trusted by its {PROJECT_FILE}")
     project = read_project_file(file)
     validated_tables(project)
     project_trust().record(project, is_trusted=True)
-    click.echo(f"{project.path} is trusted until it changes; it sets {summarize_project(project)}")
+    print_rows(f"{project.path} is trusted until it changes; it sets {summarize_project(project)}")
 
 
 @config.command()

@@ -18,13 +18,7 @@ COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
 
 @click.command()
 @click.option(
-    "--profile",
-    "-P",
-    "profile",
-    default="chat",
-    show_default=True,
-    help="The profile to check.",
-    shell_complete=complete_profiles,
+    "--profile", "-P", default="chat", show_default=True, help="The profile to check.", shell_complete=complete_profiles
 )
 @click.option("--quick", "is_quick", is_flag=True, help="Measure nothing and do not import torch.")
 @click.option("--json", "is_json", is_flag=True, help="As one JSON object.")
@@ -51,7 +45,7 @@ def doctor(context: click.Context, profile: str, *, is_quick: bool, is_json: boo
         report = {"exit_code": code, "count": count, "findings": [asdict(each) for each in findings]}
         click.echo(json.dumps(report, indent=1))
     else:
-        click.echo(f"\n{count[OK]} ok, {count[WARN]} warnings, {count[FAIL]} broken")
+        print_rows(f"\n{count[OK]} ok, {count[WARN]} warnings, {count[FAIL]} broken")
     return code
 
 

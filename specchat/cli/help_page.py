@@ -1,6 +1,6 @@
 """How a page of help is laid out: as click does, but no wider than the terminal, and with the whole line of a command.
 
-`\\b` keeps the lines of a paragraph apart; those that do not fit go on below, indented. Knows no command.
+Click gets one long line for each paragraph and each option; here it is translated, and folded below its beginning.
 """
 
 import re
@@ -9,30 +9,24 @@ from shutil import get_terminal_size
 
 import click
 
+from specchat.own_text import translated
 from specchat.repl.word_wrap import wrapped
 
-MAX_COLUMNS = 80
-TERM = re.compile(r" *\S.*? {3,}(?=\S)")  # the left side of a line with two columns
+HANGING = re.compile(r" *(?:\S.*? {2,}(?=\S))?")  # the left one of two columns, or an indent
+ENDLESS, MAX_COLUMNS = 100_000, 80
 
 
 class HelpPage(click.HelpFormatter):
     def __init__(self, *_arguments: object, **_options: object) -> None:
+        super().__init__(width=ENDLESS)
         self._columns = min(get_terminal_size().columns, MAX_COLUMNS)
-        super().__init__(width=self._columns - 2)
 
     def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
-        rows = list(rows)
-        left = min(col_max, self.width // 3, max((len(term) for term, _ in rows), default=0))
-        column = self.current_indent + left + col_spacing
-        for term, text in rows:
-            head = f"{'':{self.current_indent}}{term}"
-            head = f"{head}\n{'':{column}}" if len(term) > left else f"{head:{column}}"
-            self.write(f"{wrapped(head + ' '.join(text.split()), self.width, ' ' * column).rstrip()}\n")
+        super().write_dl(rows, min(col_max, self._columns // 3), col_spacing)
 
     def getvalue(self) -> str:
         return "\n".join(map(self._folded, super().getvalue().split("\n")))
 
     def _folded(self, line: str) -> str:
-        term = TERM.match(line)
-        indent = len(term[0]) if term and len(term[0]) < self._columns / 2 else 4
-        return wrapped(line, self._columns, " " * indent)
+        indent = len(HANGING.match(line)[0])  # pyright: ignore[reportOptionalSubscript] (it always matches)
+        return wrapped(translated(line), self._columns, " " * (indent if indent <= self._columns / 2 else 4))

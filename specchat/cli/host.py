@@ -4,7 +4,6 @@ from contextlib import closing
 
 import click
 
-from specchat.cli.lazy_group import Group
 from specchat.cli.notes import print_rows
 from specchat.host.client import HostConnection, connect
 from specchat.host.host_lock import stop_host
@@ -12,7 +11,7 @@ from specchat.host.spawn import runtime_folder
 from specchat.process_memory import resident_bytes
 
 
-@click.group(cls=Group)
+@click.group()
 def host() -> None:
     """Show, start or stop the engine process: one for all front ends, started by the first of them."""
 
@@ -51,11 +50,10 @@ def stop() -> None:
 def _print_status(connection: HostConnection) -> None:
     stats = connection.call("stats", {})
     memory = ", ".join(f"{name} {size / 2**20:.0f} MiB" for name, size in stats["memory_bytes"].items())
-    host_info, models = connection.host_info, memory or "no model loaded"
-    print_rows(f"process {host_info['pid']}, version {host_info['version']}, {stats['state']}, {models}")
-    if resident := resident_bytes(host_info["pid"]):
+    server, models = connection.host_info, memory or "no model loaded"
+    print_rows(f"process {server['pid']}, version {server['version']}, {stats['state']}, {models}")
+    if resident := resident_bytes(server["pid"]):
         print_rows(f"resident {resident / 2**20:.0f} MiB, with Python and torch")
-    running = f"{stats['live_turns']} running answers"
-    print_rows(f"{stats['sessions']} sessions, {running}, history {host_info['history_path']}")
+    print_rows(f"{stats['sessions']} sessions, {stats['live_turns']} running answers, history {server['history_path']}")
     if stats["warning"]:
         print_rows(stats["warning"])

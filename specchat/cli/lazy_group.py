@@ -1,4 +1,4 @@
-"""Groups of commands: one whose commands are imported only when they run, so that `--help` is fast."""
+"""A group of commands that are imported only when they run, so that `--help` is fast."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,14 +19,6 @@ class LazyCommand:
     def load(self) -> click.Command:
         module, _, attribute = self.import_path.partition(":")
         return cast("click.Command", getattr(import_module(module), attribute))
-
-
-class Group(click.Group):
-    """It lists its commands with their whole lines; click cuts them off."""
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, each.get_short_help_str(limit=1000)) for name, each in self.commands.items()])
 
 
 class LazyGroup(click.Group):

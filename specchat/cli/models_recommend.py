@@ -82,7 +82,7 @@ def recommend_command(
         print_rows("\n".join(_lines(device, pairs)))
         click.echo(profile_text(pairs[0], "mine").rstrip("\n"))
     else:
-        click.echo(f"{describe_device(device)}: {NOTHING_FITS_MESSAGE}")
+        print_rows(f"{describe_device(device)}: {NOTHING_FITS_MESSAGE}")
     if save and pairs:
         path = save_profile(save, profile_text(pairs[0], save), overwrites=is_forced)
         print_note(f"written to {path}; use it with --profile {save}")

@@ -9,6 +9,7 @@ import click
 
 from specchat.errors import DeclinedError, UsageError
 from specchat.hub.disk_space import format_bytes
+from specchat.own_text import translated
 from specchat.repl.temporary_line import TemporaryLine
 from specchat.repl.word_wrap import wrapped
 from specchat.terminal import can_redraw, printable_with_tabs, raw_stream
@@ -17,18 +18,18 @@ UpdateBar = Callable[[int, str], None]  # by the bytes that are here, and what c
 
 
 def print_note(line: str) -> None:
-    click.echo(line, err=True)
+    click.echo(translated(line), err=True)
 
 
 def print_wrapped(line: str) -> None:
     """Print a line for reading, which no one copies."""
-    print_note(wrapped(line, reading_columns()))
+    click.echo(wrapped(translated(line), reading_columns()), err=True)
 
 
 def print_rows(rows: str) -> None:
     """Print a table on stdout; what does not fit a terminal goes on in the next line, indented."""
     columns = get_terminal_size().columns if sys.stdout.isatty() else 0
-    click.echo("\n".join(wrapped(row, columns, indent="    ") for row in rows.split("\n")))
+    click.echo("\n".join(wrapped(translated(row), columns, indent="    ") for row in rows.split("\n")))
 
 
 def reading_columns() -> int:
@@ -40,7 +41,7 @@ def confirm(question: str, action: str, declined_message: str) -> None:
     """Ask on a terminal; UsageError elsewhere, DeclinedError for a no."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(f"{action} needs a confirmation; --yes gives it")
-    if not click.confirm(question, err=True):
+    if not click.confirm(translated(question), err=True):
         raise DeclinedError(declined_message)
 
 

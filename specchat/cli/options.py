@@ -80,20 +80,10 @@ def profile_options(command: CommandFunction, profile: str = DEFAULT_PROFILE) ->
 
     `profile` is the one that counts without an option.
     """
-    exact = click.option(
-        "--exact",
-        cls=EngineOption,
-        is_flag=True,
-        default=None,
-        help="Bit-identical to plain decoding also where kernels are not batch invariant; slower.",
-    )
-    think = click.option(
-        "--think/--no-think",
-        "thinks",
-        cls=EngineOption,
-        default=None,
-        help="Whether a model that can think does so before it answers; otherwise as its chat template has it.",
-    )
+    exact_help = "Bit-identical to plain decoding also where kernels are not batch invariant; slower."
+    exact = click.option("--exact", cls=EngineOption, is_flag=True, default=None, help=exact_help)
+    think_help = "Whether a model that can think does so before it answers; otherwise as its chat template has it."
+    think = click.option("--think/--no-think", "thinks", cls=EngineOption, default=None, help=think_help)
     plan_help = "Print which models and formats would be loaded, and stop."
     dry_run = click.option("--dry-run", cls=EngineOption, is_flag=True, help=plan_help)
     command = dry_run(exact(think(_or_print_plan(command))))

@@ -48,26 +48,15 @@ def session_request(options: dict[str, Any], kind: str = CHAT) -> SessionRequest
 
 
 def private_option(command: CommandFunction) -> CommandFunction:
-    return click.option(
-        "--private",
-        "is_private",
-        is_flag=True,
-        help="Store nothing of this conversation, and copy nothing from others.",
-    )(command)
+    private_help = "Store nothing of this conversation, and copy nothing from others."
+    return click.option("--private", "is_private", is_flag=True, help=private_help)(command)
 
 
 def resume_options(command: CommandFunction) -> CommandFunction:
-    resume = click.option(
-        "-r",
-        "--resume",
-        "session",
-        default="",
-        help="Continue this conversation; the beginning of an id is enough.",
-        shell_complete=complete_sessions,
-    )
-    continue_last = click.option(
-        "-c", "--continue", "is_last", is_flag=True, help="Continue the last conversation of this folder."
-    )
+    id_help = "Continue this conversation; the beginning of an id is enough."
+    resume = click.option("-r", "--resume", "session", default="", help=id_help, shell_complete=complete_sessions)
+    last_help = "Continue the last conversation of this folder."
+    continue_last = click.option("-c", "--continue", "is_last", is_flag=True, help=last_help)
     return continue_last(resume(command))
 
 

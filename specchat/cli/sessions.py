@@ -9,14 +9,13 @@ import click
 from specchat.app.export import export_conversation, write_new_file
 from specchat.app.session_lines import session_details
 from specchat.cli.completion import complete_sessions
-from specchat.cli.lazy_group import Group
 from specchat.cli.notes import print_note, print_rows
 from specchat.errors import UsageError
 from specchat.history.history_reader import CHAT, LISTED_KINDS, HistoryReader, Thread
 from specchat.host.spawn import history_path
 
 
-@click.group(cls=Group)
+@click.group()
 def sessions() -> None:
     """List and export stored conversations."""
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 import click
 
 from specchat.cli.models_recommend import ALTERNATIVE_COUNT, NOTHING_FITS_MESSAGE, Gigabytes, measure_machine
-from specchat.cli.notes import print_note
+from specchat.cli.notes import print_note, print_rows
 from specchat.cli.starter_offer import ask_for_starter, fetch_starter
 from specchat.errors import ModelError
 from specchat.hub.local_models import cached_folder
@@ -66,7 +66,7 @@ def setup(memory: float | None, *, skips_confirmation: bool, is_without_pull: bo
                 _offer_starter(ask)
             return 0
         if not (skips_confirmation or is_interactive):
-            click.echo("\n".join(_dry_run_lines(pair)))
+            print_rows("\n".join(_dry_run_lines(pair)))
             return 0
         is_here = _download_if_wanted(ask, pair, has_hub=has_hub)
         if not (is_here or is_without_pull):
@@ -77,8 +77,8 @@ def setup(memory: float | None, *, skips_confirmation: bool, is_without_pull: bo
         print_note(f"no profile was written; 'specchat demo' and 'specchat chat' use the {model} model")
         return 0
     path = save_profile(name, profile_text(pair, name), overwrites=overwrites)
-    click.echo(f"written: {path}")
-    click.echo("\n".join(_next_step_lines(pair, name, is_here=is_here)))
+    print_rows(f"written: {path}")
+    print_rows("\n".join(_next_step_lines(pair, name, is_here=is_here)))
     if skips_confirmation or not is_interactive or not (is_here or starter_file()):
         return 0
     return open_chat(name if is_here else DEFAULT_PROFILE)
@@ -112,7 +112,7 @@ def _choose_pair(
     device = simulated_gpu(memory or 0) if machine is None else machine.best_device
     pairs = recommend(device, requirements, machine)[: 1 + ALTERNATIVE_COUNT]
     if not pairs:
-        click.echo(f"{describe_device(device)}: {NOTHING_FITS_MESSAGE}")
+        print_rows(f"{describe_device(device)}: {NOTHING_FITS_MESSAGE}")
         return None
     print_note(describe_device(device))
     for number, pair in enumerate(pairs, start=1):

@@ -26,7 +26,7 @@ def stats(grouping: str) -> None:
     """
     path = history_path()
     if not path.is_file():
-        print(NO_ANSWERS_MESSAGE)
+        print_rows(NO_ANSWERS_MESSAGE)
         return
     with closing(HistoryReader(path)) as reader:
         turns = list(all_turns(reader))

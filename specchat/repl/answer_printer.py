@@ -1,8 +1,7 @@
 """The one printer of an answer for pipes and lines: the answer goes to stdout, everything else to stderr.
 
-What passes while the user waits is a line that is drawn over on a terminal that can do so; elsewhere a line for each
-model, and one now and then. A thought is shown on a terminal only, dimmed or between words that say what it is: the
-line about the answer says how long it took.
+What passes while the user waits is a temporary line. A thought is shown on a terminal only, dimmed or between words
+that say what it is; the line about the answer says how long it took.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from specchat.app.chat_state import ChatState
 from specchat.app.question import Question
 from specchat.chat.events import LoadingProgress, Notice, PrefillProgress, TextDelta, ThinkingDelta
 from specchat.chat.request import Request
+from specchat.own_text import translated
 from specchat.repl.temporary_line import TemporaryLine
 from specchat.repl.word_wrap import WordWrap, wrapped
 from specchat.terminal import Styled, can_redraw, printable_with_tabs, write_line
@@ -41,7 +41,7 @@ def print_answer(chat: ChatState, question: Question | Request, stopped: Flag, c
 
 def print_notice(line: str) -> None:
     """Print a line beside the answers."""
-    write_line(line, sys.stderr)
+    write_line(line if isinstance(line, Styled) else translated(line), sys.stderr)
 
 
 class CallPrinter:
@@ -74,6 +74,8 @@ class AnswerPrinter:
     def on_event(self, event: AskEvent) -> None:
         if not isinstance(event, LoadingProgress | PrefillProgress):
             self._waiting.erase()
+        elif self._is_inside_line:
+            self.close()
         match event:
             case LoadingProgress():
                 self._on_loading(event)
@@ -107,7 +109,7 @@ class AnswerPrinter:
     def _print_beside(self, *lines: str) -> None:
         self.close()
         for line in lines:
-            print_notice(wrapped(line, self._columns))
+            write_line(wrapped(translated(line), self._columns), sys.stderr)
 
     def _on_loading(self, event: LoadingProgress) -> None:
         before, self._loading = self._loading, event.preparation or event.label

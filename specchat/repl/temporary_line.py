@@ -4,6 +4,7 @@ import sys
 import time
 from dataclasses import dataclass
 
+from specchat.own_text import translated
 from specchat.terminal import Styled, can_redraw, printable_with_tabs, write_line
 
 LINE_SECONDS = 10.0  # between two lines where they cannot be drawn over
@@ -19,6 +20,7 @@ class TemporaryLine:
 
     def show(self, line: str, first_line: str = "") -> None:
         """A `first_line` begins something else, and is printed at once where nothing can be replaced."""
+        line, first_line = translated(line), translated(first_line)
         if line == self.line:
             return
         self.line = line

@@ -15,6 +15,7 @@ from specchat.app.agent.call_consent import ANSWER_KEYS, ConsentQuestion
 from specchat.app.agent.project_agent import AgentUI
 from specchat.app.consent import Answer
 from specchat.edit.hunks import unified_diff
+from specchat.own_text import translated
 from specchat.repl.interrupt import InterruptFlag, keyboard_interrupts
 from specchat.repl.temporary_line import TemporaryLine
 from specchat.terminal import Styled, can_redraw, printable_with_tabs, write_line
@@ -34,7 +35,7 @@ def terminal_ui() -> AgentUI:
 
 def ask_consent(question: ConsentQuestion) -> Answer:
     """Show the diff or the command, and ask; Ctrl-C and the end of input stop the work."""
-    write_line(f"\n{question.summary}", sys.stderr)
+    write_line(f"\n{translated(question.summary)}", sys.stderr)
     if change := question.change:
         diff = unified_diff(change.path, change.old, change.new)
         write_line(colour_hunk(diff), sys.stderr)
@@ -59,7 +60,7 @@ def terminal_edit_ui(cancelled: InterruptFlag) -> EditUI:
 
     def show_notice(message: str) -> None:
         progress.erase()
-        print(message, file=sys.stderr)
+        write_line(translated(message), sys.stderr)
 
     def show_hunk(hunk: str) -> None:
         progress.erase()
@@ -73,13 +74,13 @@ def terminal_edit_ui(cancelled: InterruptFlag) -> EditUI:
         lambda text, suffix: edit_in_editor(text, suffix, show_notice),
         progress.show,
         cancelled=cancelled,
-        show_rejected=lambda diff: show_notice(colour_hunk(diff)),
+        show_rejected=lambda diff: write_line(colour_hunk(diff), sys.stderr),
     )
 
 
 def prompt_user(question: str, *, at_interrupt: str | None = "") -> str:
     """The line that the user types; "" at the end of input. Ctrl-C is `at_interrupt`, and not caught for None."""
-    sys.stderr.write(question)
+    sys.stderr.write(translated(question))
     sys.stderr.flush()
     with keyboard_interrupts():
         try:

@@ -18,6 +18,7 @@ from specchat.app.agent.agent_tool import ToolOutcome
 from specchat.drawing.glyphs import Glyphs, printable
 from specchat.history.history_reader import StoredTurn
 from specchat.tui.diff_content import diff_content
+from specchat.tui.own_label import OwnLabel
 from specchat.tui.turn_widget import QuestionRef, TurnView
 from specchat.tui.worker_messages import Versions
 
@@ -86,7 +87,7 @@ class Transcript(FollowingScroll, can_focus=False):
         self._questions: list[str] = []
 
     def compose(self) -> ComposeResult:
-        yield Static(WELCOME, id="welcome", markup=False)
+        yield OwnLabel(WELCOME, id="welcome", markup=False)
         yield Static("", id="older-notice")
 
     @property
@@ -167,7 +168,7 @@ class Transcript(FollowingScroll, can_focus=False):
 
     async def add_note(self, text: str, *, is_error: bool = False) -> None:
         self.query_one("#welcome").display = False
-        await self.mount(Static(printable(text), classes="note -error" if is_error else "note", markup=False))
+        await self.mount(OwnLabel(printable(text), classes="note -error" if is_error else "note", markup=False))
         self.follow()
 
     async def add_diff(self, diff: str) -> None:
