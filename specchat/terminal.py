@@ -34,6 +34,7 @@ class Styled(str):
 
 
 HANGUP_EXIT_CODE = 128 + 1  # SIGHUP, which Windows does not have
+PLAIN = "SPECCHAT_PLAIN"  # what `--plain` sets, for users who want it everywhere
 STREAM_NAMES = ("stdin", "stdout", "stderr")
 
 
@@ -44,7 +45,16 @@ def is_interactive() -> bool:
 
 def can_move_cursor() -> bool:
     """Whether this is also a terminal that can be drawn on, as its name says: not when it is dumb or has no name."""
-    return is_interactive() and os.environ.get("TERM", "dumb") != "dumb"
+    return is_interactive() and os.environ.get("TERM", "dumb") != "dumb" and not os.environ.get(PLAIN)
+
+
+def wants_plain_lines() -> bool:
+    """Whether lines are only added, without colours: as `--plain`, NO_COLOR or the name of a dumb terminal say."""
+    return bool(os.environ.get(PLAIN) or os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+
+
+def can_redraw(stream: TextIO) -> bool:
+    return stream.isatty() and not wants_plain_lines()
 
 
 def is_terminal_gone(error: OSError) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from dataclasses import dataclass
 from threading import Event
@@ -18,6 +19,7 @@ from specchat.cli.lazy_group import LazyCommand
 from specchat.cli.main import COMMANDS, run
 from specchat.repl.loop import run_input_line
 from specchat.repl.terminal_ui import terminal_ui
+from specchat.terminal import PLAIN
 
 FRONT_ENDS = {
     "ask": "specchat.cli.ask:ask",
@@ -58,6 +60,7 @@ def command(patch: pytest.MonkeyPatch, *arguments: str, stdin: bytes = b"", on_t
         patch.setitem(COMMANDS, name, LazyCommand(where, ""))
     out, err = Bytes(is_terminal=on_terminal), Bytes(is_terminal=on_terminal)
     with patch.context() as streams:
+        streams.setenv(PLAIN, os.environ.get(PLAIN, ""))  # `--plain` sets it for the whole process
         streams.setattr(sys, "stdin", Bytes(stdin, is_terminal=on_terminal))
         streams.setattr(sys, "stdout", out)
         streams.setattr(sys, "stderr", err)

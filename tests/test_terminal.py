@@ -184,7 +184,8 @@ ALLOWED = {
     "terminal.py": "the door",
     "repl/line_input.py": "prompt_toolkit draws its input line, and shows control characters itself",
     "repl/terminal_ui.py": "the colours of a hunk",
-    "repl/answer_printer.py": "a line that is erased, and a dimmed text; both are made printable before",
+    "repl/answer_printer.py": "a dimmed text, made printable before",
+    "repl/temporary_line.py": "a line that is erased, made printable before",
     "app/inspect_text.py": "the colours of tokens",
     "cli/notes.py": "a progress bar",
 }

@@ -26,7 +26,7 @@ from specchat.cli.options import profile_options, resolve_profile
 from specchat.errors import NotLosslessError, error_with_exit_code
 from specchat.loading.load_engine import Engine
 from specchat.profile import DRAFTERS
-from specchat.repl.answer_printer import TemporaryLine
+from specchat.repl.temporary_line import TemporaryLine
 from specchat_bench.command_options import ALL, parse_names
 from specchat_bench.loaded_engine import load_engine_here
 from specchat_bench.lossless_check import SAMPLING_TEMPERATURE, SEED

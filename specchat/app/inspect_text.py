@@ -16,7 +16,7 @@ from specchat.history.history_reader import StoredTurn
 from specchat.history.step_encoding import unpack_steps
 from specchat.host.client import Conversation
 from specchat.host.protocol import totals_from_json
-from specchat.terminal import Styled
+from specchat.terminal import Styled, can_redraw
 
 
 @dataclass(frozen=True)
@@ -83,4 +83,4 @@ def inspect_answer(conversation: Conversation, argument: str) -> str:
         return unpack_steps(b64decode(str(conversation.call("inspect", {"turn": turn})["steps"])))
 
     inspected = select_turn("this conversation", conversation.turns(), int(argument) if argument else None, load_steps)
-    return Styled(render_text(inspected, is_ascii=not sys.stderr.isatty()).rstrip("\n"))
+    return Styled(render_text(inspected, is_ascii=not can_redraw(sys.stderr)).rstrip("\n"))

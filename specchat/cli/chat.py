@@ -21,7 +21,7 @@ from specchat.cli.session_options import (
 from specchat.cli.starter_offer import offer_starter, setup_hint
 from specchat.host.client import SessionRequest
 from specchat.host.spawn import history_path
-from specchat.terminal import can_move_cursor, exit_when_terminal_closes
+from specchat.terminal import PLAIN, can_move_cursor, exit_when_terminal_closes
 
 BROWSER_DRIVER = "TEXTUAL_DRIVER"  # set where a browser shows the screen
 
@@ -30,11 +30,12 @@ BROWSER_DRIVER = "TEXTUAL_DRIVER"  # set where a browser shows the screen
 @click.argument("question", nargs=-1)
 @private_option
 @resume_options
-@click.option("--plain", is_flag=True, help="Line by line, also on a terminal.")
+@click.option("--plain", is_flag=True, help="Line by line, and nothing is drawn over: for screen readers.")
+@click.option("--lines", is_flag=True, help="Line by line, with an input line that completes and remembers.")
 @click.option("--ascii", "is_ascii", is_flag=True, default=None, help="Draw with ASCII characters only.")
 @click.option("--no-mouse", is_flag=True, help="Leave the mouse to the terminal, for selecting text.")
 @profile_options
-def chat(question: tuple[str, ...], plain: bool, is_ascii: bool | None, no_mouse: bool, **options: Any) -> int:
+def chat(question: tuple[str, ...], plain: bool, lines: bool, no_mouse: bool, **options: Any) -> int:
     """Chat with the model; a QUESTION is asked at once.
 
     On a terminal the chat takes the whole of it and shows live numbers: F1 lists the keys, `/help` the commands.
@@ -43,9 +44,11 @@ def chat(question: tuple[str, ...], plain: bool, is_ascii: bool | None, no_mouse
     if not (options["session"] or options["is_last"]):
         offer_starter(options)
     chosen = resume_request(options)
-    if plain or not can_show_screen():
+    if plain:
+        os.environ[PLAIN] = "1"
+    if plain or lines or not can_show_screen():
         return _chat_by_lines(chosen, " ".join(question))
-    return _chat_on_screen(chosen, " ".join(question), is_ascii=is_ascii, captures_mouse=not no_mouse)
+    return _chat_on_screen(chosen, " ".join(question), is_ascii=options["is_ascii"], captures_mouse=not no_mouse)
 
 
 def can_show_screen() -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from specchat.cli.notes import print_rows
 from specchat.cli.options import profile_options, read_profile_layers
 from specchat.cli.project_trust import summarize_project, validated_tables
 from specchat.errors import InputError
@@ -50,12 +51,12 @@ def show(has_origin: bool, is_json: bool, **options: Any) -> None:
 def path() -> None:
     """Print the files that are read here, the strongest first."""
     if project := find_project_file(Path.cwd()):
-        click.echo(f"project file  {project.path} ({TRUST_STATES[project_trust().is_trusted(project)]})")
+        print_rows(f"project file  {project.path} ({TRUST_STATES[project_trust().is_trusted(project)]})")
     else:
-        click.echo(f"project file  none ({PROJECT_FILE} in this folder or above it)")
-    click.echo(f"profiles      {configuration_folder() / 'profiles'} and shipped: {', '.join(profile_names())}")
-    click.echo(f"user file     {user_config_file()}{'' if user_config_file().is_file() else ' (does not exist)'}")
-    click.echo(f"trust         {project_trust().path}")
+        print_rows(f"project file  none ({PROJECT_FILE} in this folder or above it)")
+    print_rows(f"profiles      {configuration_folder() / 'profiles'} and shipped: {', '.join(profile_names())}")
+    print_rows(f"user file     {user_config_file()}{'' if user_config_file().is_file() else ' (does not exist)'}")
+    print_rows(f"trust         {project_trust().path}")
 
 
 @config.command(name="trust")
@@ -66,14 +67,14 @@ def trust_folder(folder: Path, forget: bool) -> None:
     file = folder.absolute() if folder.name == PROJECT_FILE else folder.absolute() / PROJECT_FILE
     if forget:
         was_known = project_trust().forget(file)
-        click.echo(f"{file}: {'forgotten' if was_known else 'was not known'}")
+        print_rows(f"{file}: {'forgotten' if was_known else 'was not known'}")
         return
     if not file.is_file():
         raise InputError(f"{file}: no such file; a project is trusted by its {PROJECT_FILE}")
     project = read_project_file(file)
     validated_tables(project)
     project_trust().record(project, is_trusted=True)
-    click.echo(f"{project.path} is trusted until it changes; it sets {summarize_project(project)}")
+    print_rows(f"{project.path} is trusted until it changes; it sets {summarize_project(project)}")
 
 
 @config.command()

@@ -62,9 +62,7 @@ def demo(context: click.Context, question: str | None, **options: Any) -> int:
         offer_starter(options, downloads_unasked=True)
     target = resolve_profile(options).models.target
     if target == STARTER and options["exact"] is None:
-        options["exact"] = (
-            True  # free where kernels are batch invariant; elsewhere a near tie could be rounded differently
-        )
+        options["exact"] = True  # free where kernels are batch invariant; elsewhere near ties could round differently
     columns = reading_columns()
     questions = (Request(question),) if question else EMBEDDED_QUESTIONS if target == EMBEDDED else QUESTIONS
     for number, request in enumerate(questions, start=1):

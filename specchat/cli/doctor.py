@@ -8,7 +8,7 @@ import click
 
 from specchat.checks.health_checks import FAIL, OK, WARN, CheckContext, Finding, run_checks
 from specchat.cli.completion import complete_profiles
-from specchat.cli.notes import print_note
+from specchat.cli.notes import print_note, print_rows
 from specchat.plugins.discovery import find_extensions
 from specchat.plugins.own_plugins import missing_plugin
 
@@ -39,14 +39,14 @@ def doctor(context: click.Context, profile: str, *, is_quick: bool, is_json: boo
         findings.append(finding)
         if not is_json:
             status = click.style(f"{finding.status:<4}", fg=COLOURS[finding.status])
-            click.echo(f"{status}  {finding.check:<22} {finding.message}")
+            print_rows(f"{status}  {finding.check:<22} {finding.message}")
     code = BROKEN_EXIT_CODE if any(finding.status == FAIL for finding in findings) else 0
     count = Counter(finding.status for finding in findings)
     if is_json:
         report = {"exit_code": code, "count": count, "findings": [asdict(each) for each in findings]}
         click.echo(json.dumps(report, indent=1))
     else:
-        click.echo(f"\n{count[OK]} ok, {count[WARN]} warnings, {count[FAIL]} broken")
+        print_rows(f"\n{count[OK]} ok, {count[WARN]} warnings, {count[FAIL]} broken")
     return code
 
 

@@ -4,6 +4,7 @@ from contextlib import closing
 
 import click
 
+from specchat.cli.notes import print_rows
 from specchat.host.client import HostConnection, connect
 from specchat.host.host_lock import stop_host
 from specchat.host.spawn import runtime_folder
@@ -31,7 +32,7 @@ def status() -> None:
         with closing(connection):
             _print_status(connection)
     else:
-        print(f"no engine process; the first question starts one ({runtime_folder()})")
+        print_rows(f"no engine process; the first question starts one ({runtime_folder()})")
 
 
 @host.command()
@@ -39,20 +40,20 @@ def stop() -> None:
     """Stop the engine process. Running answers stop, and their text so far is stored; one that hangs is killed."""
     stopped = stop_host()
     if stopped is None:
-        print("no engine process runs")
+        print_rows("no engine process runs")
     elif stopped.was_killed:
-        print(f"killed (process {stopped.process_id}): it did not stop by itself")
+        print_rows(f"killed (process {stopped.process_id}): it did not stop by itself")
     else:
-        print(f"stopped (process {stopped.process_id})")
+        print_rows(f"stopped (process {stopped.process_id})")
 
 
 def _print_status(connection: HostConnection) -> None:
     stats = connection.call("stats", {})
     memory = ", ".join(f"{name} {size / 2**20:.0f} MiB" for name, size in stats["memory_bytes"].items())
-    host_info, models = connection.host_info, memory or "no model loaded"
-    print(f"process {host_info['pid']}, version {host_info['version']}, {stats['state']}, {models}")
-    if resident := resident_bytes(host_info["pid"]):
-        print(f"resident {resident / 2**20:.0f} MiB, with Python and torch")
-    print(f"{stats['sessions']} sessions, {stats['live_turns']} running answers, history {host_info['history_path']}")
+    server, models = connection.host_info, memory or "no model loaded"
+    print_rows(f"process {server['pid']}, version {server['version']}, {stats['state']}, {models}")
+    if resident := resident_bytes(server["pid"]):
+        print_rows(f"resident {resident / 2**20:.0f} MiB, with Python and torch")
+    print_rows(f"{stats['sessions']} sessions, {stats['live_turns']} running answers, history {server['history_path']}")
     if stats["warning"]:
-        print(stats["warning"])
+        print_rows(stats["warning"])

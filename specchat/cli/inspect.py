@@ -11,6 +11,7 @@ from specchat.cli.completion import complete_sessions
 from specchat.cli.notes import print_note
 from specchat.cli.sessions import find_thread, open_history
 from specchat.errors import InputError
+from specchat.terminal import can_redraw
 
 
 @click.command()
@@ -30,7 +31,7 @@ def inspect(session: str, turn: int | None, svg: Path | None, is_ascii: bool) ->
     if svg:
         _write_svg(svg, inspected)
     else:
-        sys.stdout.write(render_text(inspected, is_ascii=is_ascii or not sys.stdout.isatty()))
+        sys.stdout.write(render_text(inspected, is_ascii=is_ascii or not can_redraw(sys.stdout)))
 
 
 def _write_svg(path: Path, inspected: InspectedTurn) -> None:

@@ -23,6 +23,7 @@ from click.shell_completion import CompletionItem, shell_complete
 
 from specchat import __version__
 from specchat.cli.completion import COMPLETION_VARIABLE
+from specchat.cli.help_page import HelpPage
 from specchat.cli.lazy_group import LazyCommand, LazyGroup
 from specchat.cli.notes import print_note
 from specchat.errors import HostError, SpecchatError, first_line
@@ -35,12 +36,14 @@ from specchat.terminal import (
     is_interactive,
     is_terminal_gone,
     replace_closed_streams,
+    wants_plain_lines,
 )
 from specchat.threads import use_passive_waiting
 
 UNEXPECTED_EXIT_CODE = 1
 INTERRUPTED_EXIT_CODE = 128 + signal.SIGINT
 BROKEN_PIPE_EXIT_CODE = 128 + 13  # SIGPIPE, which Windows does not name
+click.Context.formatter_class = HelpPage
 GROUP_OPTIONS = ("-h", "--help", "--version")
 CONNECTION_CLOSED = "the engine process closed the connection; run the command again"
 COMMANDS = {
@@ -125,7 +128,7 @@ def cli() -> None:
     specchat "What is a coroutine?"   ask, and go on talking
     specchat -c                       continue the last conversation of this folder; -r ID another one
     specchat -P code                  with a profile; `specchat help engine` lists more options
-    specchat --plain                  line by line
+    specchat --plain                  line by line, for screen readers
     specchat -p "…" --json            for programs
     """
 
@@ -161,7 +164,9 @@ def run(arguments: Sequence[str], obj: object = None) -> int:
 
 def _run(arguments: Sequence[str], obj: object) -> int:
     try:
-        with cli.make_context("specchat", with_default_command(arguments, is_interactive()), obj=obj) as context:
+        colours = False if wants_plain_lines() else None  # None: on a terminal
+        words = with_default_command(arguments, is_interactive())
+        with cli.make_context("specchat", words, obj=obj, color=colours) as context:
             code = cli.invoke(context)
         sys.stdout.flush()
     except click.exceptions.Exit as leaving:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import click
 
 from specchat.app.session_lines import short_folder
-from specchat.cli.notes import print_hanging, reading_columns
+from specchat.cli.notes import print_rows, reading_columns
 from specchat.hub.catalog import CatalogEntry, catalog
 from specchat.hub.machine import Device, detect_machine
 from specchat.hub.memory_plan import weight_bytes
@@ -51,12 +51,12 @@ def _print_rows(rows: Iterator[tuple[str, ...]], sizes: Sequence[int]) -> None:
     is_narrow = 0 < reading_columns(sys.stdout) < TABLE_COLUMNS
     for name, *numbers, words in rows:
         if is_narrow:
-            print_hanging(name, 4)
-            print_hanging("    " + ", ".join(filter(None, (*numbers, words))), 4)
+            print_rows(name, 4)
+            print_rows("    " + ", ".join(filter(None, (*numbers, words))), 4)
         else:
             columns = "".join(f"{each:>{size}}" for each, size in zip(numbers, sizes, strict=True))
             line = f"{name:<{NAME_COLUMNS - 1}} {columns}  "
-            print_hanging(f"{line}{words}".rstrip(), len(line))
+            print_rows(f"{line}{words}".rstrip(), len(line))
 
 
 def _catalog_rows(downloaded_ids: set[str]) -> Iterator[tuple[str, ...]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from specchat.cli.notes import print_hanging, print_note, print_wrapped
+from specchat.cli.notes import print_note, print_rows, print_wrapped
 from specchat.hub.machine import (
     Device,
     Machine,
@@ -110,7 +110,7 @@ def measure_machine(*, measures_again: bool = False) -> Machine:
 def print_pairs(device: Device, labelled: Sequence[tuple[str, ModelPair]], *, err: bool = False) -> None:
     """The device, and each pair after its label; or that none fits."""
     about = describe_device(device, labelled[0][1].bandwidth if labelled else None)
-    print_hanging(about if labelled else f"{about}: {NOTHING_FITS_MESSAGE}", 5, err=err)
+    print_rows(about if labelled else f"{about}: {NOTHING_FITS_MESSAGE}", 5, err=err)
     for label, pair in labelled:
         for number, line in enumerate(describe_pair(pair)):
-            print_hanging(f"{'' if number else label:<5}{line}", 5, err=err)
+            print_rows(f"{'' if number else label:<5}{line}", 5, err=err)

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 import click
 
+from specchat.cli.notes import print_rows
 from specchat.plugins.discovery import PLUGINS_VARIABLE, Plugin, installed_plugins, left_out
 
 USAGE_BY_KIND: Mapping[str, str] = {
@@ -28,7 +29,7 @@ def plugins() -> None:
     builtin_names = _builtin_names()
     lines = [line for plugin in installed_plugins() for line in _lines(plugin, builtin_names)]
     nothing = "none is installed" if PLUGINS_VARIABLE not in os.environ else f"none; {PLUGINS_VARIABLE} is set"
-    click.echo("\n".join(lines) or nothing)
+    print_rows("\n".join(lines) or nothing)
 
 
 def _builtin_names() -> Mapping[str, Collection[str]]:

@@ -41,12 +41,7 @@ from specchat.cli.question_options import (
     file_option,
     take_agent_mode,
 )
-from specchat.cli.session_options import (
-    open_host_conversation,
-    private_option,
-    resume_options,
-    resume_request,
-)
+from specchat.cli.session_options import open_host_conversation, private_option, resume_options, resume_request
 from specchat.errors import HostError, SpecchatError, UsageError
 from specchat.host.client import Conversation, SessionRequest
 from specchat.host.protocol import EVENT_METHODS, JsonObject, event_to_json

@@ -9,7 +9,7 @@ import click
 from specchat.app.export import export_conversation, write_new_file
 from specchat.app.session_lines import session_details
 from specchat.cli.completion import complete_sessions
-from specchat.cli.notes import print_hanging, print_note
+from specchat.cli.notes import print_note, print_rows
 from specchat.errors import UsageError
 from specchat.history.history_reader import CHAT, LISTED_KINDS, HistoryReader, Thread
 from specchat.host.spawn import history_path
@@ -41,7 +41,7 @@ def list_sessions(words: tuple[str, ...], deleted: bool) -> None:
         day = time.strftime("%Y-%m-%d %H:%M", time.localtime(thread.updated))
         described = session_details(details[thread.id].model, thread.folder, details[thread.id].turn_count, "  ")
         line = f"{thread.id}  {day}  {thread.kind}  {described}  {thread.name}"
-        print_hanging(line + (f"  ({excerpt})" if excerpt else ""), 4)
+        print_rows(line + (f"  ({excerpt})" if excerpt else ""))
     if not found:
         print_note("none is found; 'specchat sessions list' shows all that are not deleted")
 

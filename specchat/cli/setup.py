@@ -13,7 +13,7 @@ from itertools import count
 import click
 
 from specchat.cli.models_recommend import Gigabytes, measure_device, print_pairs, recommend_command
-from specchat.cli.notes import print_note, print_wrapped
+from specchat.cli.notes import print_note, print_rows, print_wrapped
 from specchat.cli.starter_offer import decline_starter, described, fetch_starter, starter_entry
 from specchat.errors import ModelError
 from specchat.hub.local_models import cached_folder
@@ -72,8 +72,8 @@ def setup(context: click.Context, memory: float | None, *, skips_confirmation: b
         if isinstance(leaving.__context__, KeyboardInterrupt):
             raise
         return 0
-    click.echo(f"written: {save_profile(name, profile_text(pair, name), overwrites=True)}")
-    click.echo("\n".join(_next_step_lines(pair, name, is_here=is_here)))
+    print_rows(f"written: {save_profile(name, profile_text(pair, name), overwrites=True)}")
+    print_rows("\n".join(_next_step_lines(pair, name, is_here=is_here)))
     if skips_confirmation or not (is_here or starter_file()):
         return 0
     return open_chat(name if is_here else DEFAULT_PROFILE)

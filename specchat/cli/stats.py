@@ -5,7 +5,7 @@ from contextlib import closing
 
 import click
 
-from specchat.cli.notes import print_note
+from specchat.cli.notes import print_note, print_rows
 from specchat.history.history_reader import HistoryReader
 from specchat.host.answer_sums import GROUPINGS, AnswerTotals, all_turns, sum_by_group
 from specchat.host.protocol import impossible_numbers
@@ -26,14 +26,14 @@ def stats(grouping: str) -> None:
     """
     path = history_path()
     if not path.is_file():
-        print(NO_ANSWERS_MESSAGE)
+        print_rows(NO_ANSWERS_MESSAGE)
         return
     with closing(HistoryReader(path)) as reader:
         turns = list(all_turns(reader))
     if broken := sum(bool(impossible_numbers(turn.totals)) for turn in turns):
         print_note(f"specchat: impossible numbers are left out, in {broken} of {len(turns)} stored answers")
     sums = sum_by_group(turns, grouping)
-    print(as_table(sums, grouping) if sums else NO_ANSWERS_MESSAGE)
+    print_rows(as_table(sums, grouping) if sums else NO_ANSWERS_MESSAGE)
 
 
 def as_table(sums: Sequence[AnswerTotals], grouping: str = "variant") -> str:

@@ -6,7 +6,7 @@ import click
 
 from specchat.app.take_back import ALL_PROJECTS, recovered_edits, stored_edits, take_back, take_back_diff
 from specchat.cli.completion import complete_files
-from specchat.cli.notes import print_note
+from specchat.cli.notes import print_note, print_rows
 from specchat.errors import UsageError
 
 
@@ -24,7 +24,8 @@ def undo(which: str, *, is_all: bool, is_list: bool, is_diff: bool, force: bool)
     for notice in recovered_edits():
         print_note(f"specchat: {notice}")
     if is_list:
-        print("".join(f"{line}\n" for line in stored_edits()), end="")
+        for line in stored_edits():
+            print_rows(line)
     elif is_diff:
         sys.stdout.write(take_back_diff(which, is_forced=force))
     else:

@@ -1,12 +1,10 @@
 """The folders of a session: which files it may read and write, after resolving links and `..`."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from specchat.context.file_listing import is_folder
 from specchat.errors import InputError
 
 PROTECTED_FOLDER = ".git"
@@ -51,15 +49,6 @@ class WorkspaceRoots:
             raise InputError(f"{path}: is outside the folders of this session")
         if PROTECTED_FOLDER in path.resolve().parts:
             raise InputError(f"{path}: is part of the git repository data")
-
-
-def checked_roots(cwd: str, additional_directories: Sequence[str]) -> WorkspaceRoots:
-    """The folders; InputError when one is not an absolute path of a folder."""
-    folders = [Path(each) for each in (cwd, *additional_directories)]
-    for folder in folders:
-        if not folder.is_absolute() or not is_folder(folder):
-            raise InputError(f"{folder}: must be an absolute path of a folder")
-    return WorkspaceRoots(folders[0], tuple(folders[1:]))
 
 
 def is_file(path: Path) -> bool:

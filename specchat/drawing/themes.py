@@ -26,14 +26,8 @@ LIGHT_THEME = Theme(
     name="specchat-day", primary="#2f5d87", accent="#2c6e49", secondary="#8a6116", warning="#8a5a00", error="#a12c2c",
     success="#2c6e49", foreground="#20242a", background="#fafaf7", surface="#f2f2ee", panel="#e4e4de", dark=False,
 )  # fmt: skip
-HUE_SHIFTS = (
-    0.0,
-    0.19,
-    0.38,
-    0.62,
-    0.81,
-)  # parts of the hue circle, from the success colour; far from the warning colour
-MUTED_BLEND = 0.45
+HUE_SHIFTS = (0.0, 0.19, 0.38, 0.62, 0.81)  # parts of the hue circle from the success colour, far from the warning
+MUTED_BLEND = 0.34
 
 
 def theme_variables() -> Mapping[str, str]:

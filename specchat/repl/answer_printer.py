@@ -1,15 +1,12 @@
 """The one printer of an answer for pipes and lines: the answer goes to stdout, everything else to stderr.
 
-What passes while the user waits is a line that is drawn over on a terminal that can do so, and a line for each model
-elsewhere. A thought is dimmed, and shown on a terminal only: the line about the answer says how long it took.
+What passes while the user waits is a temporary line. A thought is shown on a terminal only, dimmed or between words
+that say what it is; the line about the answer says how long it took.
 """
 
 from __future__ import annotations
 
-import os
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Event as Flag
 
@@ -20,11 +17,11 @@ from specchat.app.chat_state import ChatState
 from specchat.app.question import Question
 from specchat.chat.events import Event, Notice, PrefillProgress, Stage, TextDelta, ThinkingDelta
 from specchat.chat.request import Request
+from specchat.own_text import translated
+from specchat.repl.temporary_line import TemporaryLine
 from specchat.repl.word_wrap import WordWrap, wrapped
-from specchat.terminal import Styled, printable_with_tabs, write_line
+from specchat.terminal import Styled, can_redraw, printable_with_tabs, write_line
 
-STAGE_LINE_SECONDS = 10.0  # between two lines about what takes long, where they cannot be drawn over
-ERASE_LINE = "\r\x1b[2K"
 DIM, NORMAL = "\x1b[2m", "\x1b[22m"
 
 
@@ -45,51 +42,25 @@ def print_answer(chat: ChatState, question: Question | Request, stopped: Flag, c
 
 def print_notice(line: str) -> None:
     """Print a line beside the answers."""
-    write_line(line, sys.stderr)
-
-
-@dataclass
-class TemporaryLine:
-    """A line on stderr while the user waits, which the next one replaces; only where the cursor can be moved."""
-
-    line: str = ""
-
-    @property
-    def is_possible(self) -> bool:
-        return sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
-
-    def show(self, line: str) -> None:
-        if line != self.line and self.is_possible:
-            self.line = line
-            sys.stderr.write(Styled(f"{ERASE_LINE}{printable_with_tabs(line)}"))
-            sys.stderr.flush()
-
-    def erase(self) -> None:
-        self.show("")
+    write_line(line if isinstance(line, Styled) else translated(line), sys.stderr)
 
 
 @dataclass
 class StagePrinter:
-    """Shows what the user waits for: a temporary line, or where none is possible a line for each stage, once."""
+    """Shows what the user waits for; where a line cannot be drawn over, each stage once and then now and then.
 
-    print_line: Callable[[str], None]
+    Reading the prompt is mostly short, and has no first line of its own.
+    """
+
     line: TemporaryLine = field(default_factory=TemporaryLine)
-    _printed_at: dict[str, float] = field(default_factory=dict[str, float])  # by stage
+    _begun: set[str] = field(default_factory=set[str])
 
     def on_event(self, event: Event) -> None:
         if not isinstance(event, Stage):
             return
-        if self.line.is_possible:
-            self.line.show(event.text)
-            return
-        now = time.monotonic()
-        if event.stage not in self._printed_at:
-            self._printed_at[event.stage] = now
-            if not isinstance(event, PrefillProgress):  # which is mostly short
-                self.print_line(f"{event.stage}…")
-        elif 0 < event.fraction < 1 and now - self._printed_at[event.stage] >= STAGE_LINE_SECONDS:
-            self._printed_at[event.stage] = now
-            self.print_line(event.text)
+        is_told = event.stage in self._begun or isinstance(event, PrefillProgress)
+        self._begun.add(event.stage)
+        self.line.show(event.text, "" if is_told else f"{event.stage}…")
 
 
 class CallPrinter:
@@ -115,12 +86,14 @@ class CallPrinter:
 class AnswerPrinter:
     def __init__(self, columns: int = 0) -> None:
         self._columns, self._wrap = columns, WordWrap(columns)
-        self._stages, self._calls = StagePrinter(self._print_beside), CallPrinter()
+        self._stages, self._calls = StagePrinter(), CallPrinter()
         self._is_inside_line = self._is_inside_thought = False
 
     def on_event(self, event: AskEvent) -> None:
         if not isinstance(event, Stage):
             self._stages.line.erase()
+        elif self._is_inside_line:
+            self.close()
         match event:
             case Stage():
                 self._stages.on_event(event)
@@ -152,18 +125,19 @@ class AnswerPrinter:
     def _print_beside(self, *lines: str) -> None:
         self.close()
         for line in lines:
-            print_notice(wrapped(line, self._columns))
+            write_line(wrapped(translated(line), self._columns), sys.stderr)
 
     def _print_thought(self, text: str) -> None:
         if not (text and sys.stderr.isatty()):
             return
         shown = printable_with_tabs(text)
-        sys.stderr.write(shown if os.environ.get("NO_COLOR") else Styled(f"{DIM}{shown}{NORMAL}"))
+        start = "" if self._is_inside_thought else "thinking:\n"
+        sys.stderr.write(Styled(f"{DIM}{shown}{NORMAL}") if can_redraw(sys.stderr) else start + shown)
         sys.stderr.flush()
         self._is_inside_thought = True
 
     def _end_thought(self) -> None:
         if self._is_inside_thought:
-            sys.stderr.write("\n\n")
+            sys.stderr.write("\n\n" if can_redraw(sys.stderr) else "\n\nanswer:\n")
             sys.stderr.flush()
         self._is_inside_thought = False

@@ -1,6 +1,5 @@
 """Input lines: with completion, history and a status line on a capable terminal, plain lines elsewhere."""
 
-import os
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -17,15 +16,15 @@ from specchat.app.command_registry import line_mode_commands, prompt_commands
 from specchat.app.completion import completions
 from specchat.app.tool_sources import ToolSources, front_end_sources
 from specchat.profile.screen_file import wants_vi_keys
-from specchat.terminal import can_move_cursor, raw_stream
+from specchat.terminal import can_move_cursor, raw_stream, wants_plain_lines
 
 PROMPT = "> "
 BLOCK_QUOTES = '"""'  # start and end of a text of several lines
 
 
 def is_capable_terminal() -> bool:
-    """Whether lines are edited in place: not in a pipe, on a dumb terminal, or where the user wants no colours."""
-    return can_move_cursor() and not os.environ.get("NO_COLOR")
+    """Whether lines are edited in place: not in a pipe, on a dumb terminal, or where the user wants plain lines."""
+    return can_move_cursor() and not wants_plain_lines()
 
 
 def plain_line_reader() -> Callable[[], str]:

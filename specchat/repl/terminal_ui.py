@@ -15,9 +15,11 @@ from specchat.app.agent.call_consent import ANSWER_KEYS, ConsentQuestion
 from specchat.app.agent.project_agent import AgentUI
 from specchat.app.consent import Answer
 from specchat.edit.hunks import unified_diff
-from specchat.repl.answer_printer import StagePrinter, TemporaryLine
+from specchat.own_text import translated
+from specchat.repl.answer_printer import StagePrinter
 from specchat.repl.interrupt import InterruptFlag, keyboard_interrupts
-from specchat.terminal import Styled, printable_with_tabs, write_line
+from specchat.repl.temporary_line import TemporaryLine
+from specchat.terminal import Styled, can_redraw, printable_with_tabs, write_line
 
 if TYPE_CHECKING:
     from specchat.app.hunk_review import EditUI
@@ -34,10 +36,10 @@ def terminal_ui() -> AgentUI:
 
 def ask_consent(question: ConsentQuestion) -> Answer:
     """Show the diff or the command, and ask; Ctrl-C and the end of input stop the work."""
-    write_line(f"\n{question.summary}", sys.stderr)
+    write_line(f"\n{translated(question.summary)}", sys.stderr)
     if change := question.change:
         diff = unified_diff(change.path, change.old, change.new)
-        write_line(colour_hunk(diff) if TemporaryLine().is_possible else diff, sys.stderr)
+        write_line(colour_hunk(diff), sys.stderr)
     while typed := prompt_user(f"allow it? {KEYS.format(always=question.always)} [y,a,n,s] "):
         if answer := ANSWER_KEYS.get(typed.strip().lower()[:1]):
             return answer
@@ -59,11 +61,11 @@ def terminal_edit_ui(cancelled: InterruptFlag) -> EditUI:
 
     def show_notice(message: str) -> None:
         progress.erase()
-        print(message, file=sys.stderr)
+        write_line(translated(message), sys.stderr)
 
     def show_hunk(hunk: str) -> None:
         progress.erase()
-        sys.stdout.write(colour_hunk(hunk) if progress.is_possible else hunk)
+        sys.stdout.write(colour_hunk(hunk))
         sys.stdout.flush()
 
     return EditUI(
@@ -72,15 +74,15 @@ def terminal_edit_ui(cancelled: InterruptFlag) -> EditUI:
         show_notice,
         lambda text, suffix: edit_in_editor(text, suffix, show_notice),
         progress.show,
-        StagePrinter(show_notice, progress).on_event,
+        StagePrinter(progress).on_event,
         cancelled,
-        show_rejected=lambda diff: show_notice(colour_hunk(diff) if progress.is_possible else diff),
+        show_rejected=lambda diff: write_line(colour_hunk(diff), sys.stderr),
     )
 
 
 def prompt_user(question: str, *, at_interrupt: str | None = "") -> str:
     """The line that the user types; "" at the end of input. Ctrl-C is `at_interrupt`, and not caught for None."""
-    sys.stderr.write(question)
+    sys.stderr.write(translated(question))
     sys.stderr.flush()
     with keyboard_interrupts():
         try:
@@ -91,7 +93,9 @@ def prompt_user(question: str, *, at_interrupt: str | None = "") -> str:
             return at_interrupt
 
 
-def colour_hunk(hunk: str) -> Styled:
+def colour_hunk(hunk: str) -> str:
+    if not can_redraw(sys.stderr):
+        return hunk
     title, *lines = printable_with_tabs(hunk).split("\n")
     coloured = (f"{COLOURS[line[0]]}{line}{RESET}" if line[:1] in COLOURS else line for line in lines)
     return Styled("\n".join([title, *coloured]))

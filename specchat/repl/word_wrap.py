@@ -8,8 +8,8 @@ END_OF_WORD = re.compile(r"(?<=\S)(?=\s)")
 class WordWrap:
     """The last word comes when it is complete, or at the end. With 0 columns, nothing is broken or kept."""
 
-    def __init__(self, columns: int) -> None:
-        self._columns, self._column, self._last = columns, 0, ""
+    def __init__(self, columns: int, indent: str = "") -> None:
+        self._columns, self._column, self._last, self._indent = columns, 0, "", indent
 
     def add(self, text: str, *, is_last: bool = False) -> str:
         """The part of the text that can be shown now."""
@@ -23,10 +23,10 @@ class WordWrap:
     def _place(self, word: str) -> str:
         """A word, and the blanks before it."""
         if "\n" not in word and 0 < self._column and self._column + len(word) > self._columns:
-            word = f"\n{word.lstrip()}"
+            word = f"\n{self._indent}{word.lstrip()}"
         self._column = len(word) - word.rindex("\n") - 1 if "\n" in word else self._column + len(word)
         return word
 
 
-def wrapped(text: str, columns: int) -> str:
-    return WordWrap(columns).add(text, is_last=True)
+def wrapped(text: str, columns: int, indent: str = "") -> str:
+    return WordWrap(columns, indent).add(text, is_last=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual.app import App, ScreenStackError, SystemCommand
 from textual.binding import Binding, BindingType
@@ -21,6 +21,7 @@ from textual.widget import MountError
 from specchat.drawing.glyphs import UNICODE, Glyphs
 from specchat.drawing.themes import DARK_THEME, LIGHT_THEME
 from specchat.host.client import SessionRequest
+from specchat.own_text import translated
 from specchat.tui.background_requests import BackgroundRequests
 from specchat.tui.chat_screen import ChatScreen
 from specchat.tui.conversation_layout import ConversationLayout
@@ -117,6 +118,9 @@ class SpecchatApp(App[None]):
         while self.screen is not self.chat_screen and len(self.screen_stack) > 1:
             await self.pop_screen()
         await self.chat_screen.leave()
+
+    def notify(self, message: str, **options: Any) -> None:
+        super().notify(translated(message), **options)
 
     def action_toggle_mouse(self) -> None:
         """Release the mouse to the terminal, which selects text with it, or capture it again."""

@@ -15,6 +15,7 @@ from textual.widgets import Input, Static, TextArea
 
 from specchat.drawing.glyphs import Glyphs, printable
 from specchat.tui.diff_content import diff_content
+from specchat.tui.own_label import OwnLabel
 from specchat.tui.worker_messages import InputKind, InputRequest
 
 TITLE_SEPARATOR = " · "  # after the name of the file
@@ -70,13 +71,13 @@ class Approval(Vertical):
         self.is_busy = False
 
     def compose(self) -> ComposeResult:
-        yield Static("", classes="title", markup=False)
+        yield OwnLabel("", classes="title", markup=False)
         with self.HunkView():
             yield Static("", classes="hunk", markup=False)
-        yield Static("", classes="notice", markup=False)
+        yield OwnLabel("", classes="notice", markup=False)
         yield Input(compact=True)
         yield TextArea(compact=True, soft_wrap=False, tab_behavior="indent")
-        yield Static("", classes="keys", markup=False)
+        yield OwnLabel("", classes="keys", markup=False)
 
     def on_mount(self) -> None:
         self.show_request(self._request)

@@ -14,9 +14,11 @@ from textual.screen import Screen
 from textual.widgets import OptionList, Static
 
 from specchat.drawing.glyphs import Glyphs
+from specchat.own_text import translated
 from specchat.tui.bottom_area import BottomArea, CompletionList
 from specchat.tui.inspector import MIN_SIDE_BY_SIDE_COLUMNS
 from specchat.tui.keys_screen import selection_keys
+from specchat.tui.own_label import OwnLabel
 from specchat.tui.preferences import Preferences
 from specchat.tui.prompt_input import PromptBox
 from specchat.tui.status_bar import StatusBar
@@ -53,15 +55,15 @@ class ConversationLayout(Screen[None]):
             yield Static("specchat", id="title", markup=False)
             yield Static("", id="about", markup=False)
         yield Transcript(self.glyphs, self.greeting)
-        yield Static("", id="queued", markup=False)
+        yield OwnLabel("", id="queued", markup=False)
         yield BottomArea(self.glyphs, completion_list)
-        yield Static("", id="selection", markup=False)
+        yield OwnLabel("", id="selection", markup=False)
         yield StatusBar(self.glyphs)
         yield completion_list
 
     def on_mount(self) -> None:
         self.set_class(self.glyphs.is_ascii, "-ascii")
-        self.prompt.placeholder = PROMPT_HINT
+        self.prompt.placeholder = translated(PROMPT_HINT)
         self.prompt.focus()
         self.watch(self, "focused", self._show_selection_keys, init=False)
 

@@ -10,9 +10,9 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Static
 
 from specchat.drawing.glyphs import Glyphs
+from specchat.tui.own_label import OwnLabel
 from specchat.tui.turn_widget import TurnView
 
 KEY_COLUMNS = 16
@@ -96,9 +96,9 @@ class KeysScreen(ModalScreen[str]):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="keys"):
-            yield Static("\n".join(self._lines), markup=False)
+            yield OwnLabel("\n".join(self._lines), markup=False)
         hint = f" {self._glyphs.dot} ".join(("Esc back", "PgDn more", "a letter goes to the prompt"))
-        yield Static(hint, id="keys-hint", markup=False)
+        yield OwnLabel(hint, id="keys-hint", markup=False)
 
     def on_mount(self) -> None:
         self.set_class(self._glyphs.is_ascii, "-ascii")

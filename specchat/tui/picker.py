@@ -12,14 +12,16 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.widgets import Input, OptionList, Static
+from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from specchat.app.chat_settings import choice_text
 from specchat.drawing.glyphs import printable
 from specchat.errors import SpecchatError
 from specchat.hub.runnable_models import LocalChoice
+from specchat.own_text import translated
 from specchat.profile import all_drafters, load_profile, profile_names
+from specchat.tui.own_label import OwnLabel
 
 MAX_ROW_CHARS = 300
 GRACE_SECONDS = 1.0  # for pickers that open by themselves: keys meant for the prompt must not answer
@@ -50,9 +52,9 @@ class Picker(Vertical):
         self._ignore_keys_until = monotonic() + grace_seconds
 
     def compose(self) -> ComposeResult:
-        yield Static(self._title, classes="title", markup=False)
+        yield OwnLabel(self._title, classes="title", markup=False)
         yield OptionList(*self._matching_options(""), markup=False)
-        yield Input(placeholder="type to filter", compact=True)
+        yield Input(placeholder=translated("type to filter"), compact=True)
 
     def on_mount(self) -> None:
         self.screen.set_focus(self.query_one(Input))
@@ -94,7 +96,7 @@ class Picker(Vertical):
 
 def option_content(label: str, help: str) -> Content:
     shown = Content(printable(label))
-    return shown + Content(f"  {printable(help)}").stylize("$text-muted") if help else shown
+    return shown + Content(f"  {printable(translated(help))}").stylize("$text-muted") if help else shown
 
 
 def profile_rows() -> list[PickerRow]:

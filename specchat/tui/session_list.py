@@ -25,6 +25,7 @@ from specchat.errors import SpecchatError
 from specchat.history.history_reader import ASK, CHAT, LISTED_KINDS, StoredTurn
 from specchat.host.wire_values import from_json
 from specchat.tui.background_requests import BackgroundRequests, Json
+from specchat.tui.own_label import OwnLabel
 
 MAX_QUESTION_CHARS, MAX_ANSWER_CHARS = 600, 3000  # of the preview; more would not fit
 KEY_HINT = "Enter open   Ctrl+F open a copy   F2 rename   Ctrl+D delete   Ctrl+Z undo   Esc back"
@@ -132,13 +133,13 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
         self._deleted_rows: list[SessionRow] = []
 
     def compose(self) -> ComposeResult:
-        yield Static("conversations", id="sessions-title", markup=False)
+        yield OwnLabel("conversations", id="sessions-title", markup=False)
         yield Input(placeholder="search names and contents", id="search", compact=True)
         yield Input(id="new-name", compact=True)
         with Horizontal():
             yield SessionList(self._glyphs, self._current_session)
             yield SessionPreview(self._background_requests, self._glyphs)
-        yield Static(KEY_HINT, id="hint", markup=False)
+        yield OwnLabel(KEY_HINT, id="hint", markup=False)
 
     def on_mount(self) -> None:
         self.query_one("#new-name").display = False

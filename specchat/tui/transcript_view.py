@@ -21,6 +21,7 @@ from specchat.app.welcome import welcome_text
 from specchat.drawing.glyphs import Glyphs, printable
 from specchat.history.history_reader import StoredTurn
 from specchat.tui.diff_content import diff_content
+from specchat.tui.own_label import OwnLabel
 from specchat.tui.turn_widget import QuestionRef, TurnView
 from specchat.tui.worker_messages import Versions
 
@@ -91,7 +92,7 @@ class Transcript(FollowingScroll, can_focus=False):
         self._questions: list[str] = []
 
     def compose(self) -> ComposeResult:
-        yield Static("", id="welcome", markup=False)
+        yield OwnLabel("", id="welcome", markup=False)
         yield Static("", id="older-notice")
 
     def on_mount(self) -> None:
@@ -185,7 +186,7 @@ class Transcript(FollowingScroll, can_focus=False):
 
     async def add_note(self, text: str, *, is_error: bool = False) -> None:
         self._set_welcome(is_shown=False)
-        note = Static(printable(text), classes="note -error" if is_error else "note", markup=False)
+        note = OwnLabel(printable(text), classes="note -error" if is_error else "note", markup=False)
         await self.mount(note)
         self.follow()
         self.call_after_refresh(self.show_beginning, note)

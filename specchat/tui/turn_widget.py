@@ -24,6 +24,7 @@ from specchat.history.history_reader import StoredTurn
 from specchat.host.protocol import totals_from_json
 from specchat.tui.code_block_header import CodeBlockHeader
 from specchat.tui.folded_text import CallView, ThinkingView
+from specchat.tui.own_label import OwnLabel
 from specchat.tui.streaming_answer import StreamingAnswer
 
 MAX_MARKDOWN_CHARS = 100_000  # parsing a longer answer would block the screen noticeably
@@ -93,7 +94,7 @@ class TurnView(Vertical, can_focus=True):
         yield question
         yield ThinkingView(self._glyphs)
         yield StreamingAnswer(shows_fences=self._glyphs.is_ascii)
-        yield Static("", classes="footer", markup=False)
+        yield OwnLabel("", classes="footer", markup=False)
         yield VersionSwitch()
 
     @property

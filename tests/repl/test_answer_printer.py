@@ -16,7 +16,7 @@ from specchat.chat.events import (
     Totals,
     Waiting,
 )
-from specchat.repl import answer_printer
+from specchat.repl import temporary_line
 from specchat.repl.answer_printer import AnswerPrinter
 from specchat.repl.interrupt import InterruptFlag
 from specchat.repl.terminal_ui import terminal_edit_ui
@@ -61,7 +61,7 @@ def test_the_option_overrides_the_profile(monkeypatch, flag, value):
 
 def test_on_a_pipe_a_long_conversion_says_how_far_it_is_now_and_then(monkeypatch, capsys):
     now, printer = [100.0], AnswerPrinter()
-    monkeypatch.setattr(answer_printer.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(temporary_line.time, "monotonic", lambda: now[0])
 
     for done in range(0, 101, 10):
         now[0] += 3
@@ -83,7 +83,7 @@ LINES = ["loading the target model…", "compiling the CPU kernels…", "waiting
 @each_row("front_end", ["answer", "edit"])
 def test_on_a_pipe_each_stage_is_a_line_once_and_reading_only_where_it_takes_long(monkeypatch, capsys, front_end):
     now = [100.0]
-    monkeypatch.setattr(answer_printer.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(temporary_line.time, "monotonic", lambda: now[0])
     on_event = AnswerPrinter().on_event if front_end == "answer" else terminal_edit_ui(InterruptFlag()).on_event
     for event in STAGES:
         on_event(event)

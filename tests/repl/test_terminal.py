@@ -23,7 +23,7 @@ CHAT = f"""if True:
     spawn.HOST_COMMAND = {FAKE_HOST!r}
     from specchat.cli.main import COMMANDS, LazyCommand, run
     COMMANDS["chat"] = LazyCommand("specchat.cli.chat:chat", "")
-    sys.exit(run(["chat", "--plain", "--seed", "5"]))
+    sys.exit(run(["chat", "--lines", "--seed", "5"]))
 """
 
 

@@ -14,7 +14,7 @@ def test_a_nearly_full_context_adds_one_note_under_the_answer_that_filled_it(run
         notes = [str(note.render()) for note in driver.chat.query(".note")]
         assert ["the context is 93% full; /compact summarizes this conversation and continues in a copy"] == notes
         blocks = [type(block).__name__ for block in driver.chat.transcript.children if block.display]
-        assert ["TurnView", "Static", "TurnView"] == blocks
+        assert ["TurnView", "OwnLabel", "TurnView"] == blocks
 
     run_on_screen(scenario, session_request=SessionRequest(settings=read_settings("narrow")))
 

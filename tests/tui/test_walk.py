@@ -1,25 +1,30 @@
-"""One walk through the screen, in three sizes, with and without colours: nothing overflows and nothing is covered."""
+"""One walk through the screen, in four sizes, with and without colours: nothing overflows and nothing is covered."""
 
 from __future__ import annotations
 
 import pytest
 from rich.cells import cell_len
+from rich.segment import Segment
+from textual.color import Color
 from textual.widgets._toast import Toast
 
 from specchat.cli.lazy_group import LazyCommand
 from specchat.cli.models import ModelsGroup
+from specchat.drawing.themes import DARK_THEME, LIGHT_THEME
 from specchat.tui import picker
 from specchat.tui.app import SpecchatApp
+from tests.contrast import READABLE_CONTRAST, contrast
 from tests.front import command
 from tools.screen_driver import ScreenDriver
 from tools.screen_walk import FILE, FILE_TEXT, WALK, Requests, Visit, Walk
 
-SIZES = [(80, 24), (120, 35), (60, 18)]
+SIZES = [(80, 24), (120, 35), (60, 18), (40, 18)]
 WALKS = [
     pytest.param(size, colours, id=f"{size[0]} {colours}", marks=pytest.mark.full)
     for size in SIZES
     for colours in ("in colours", "without colours")
 ]
+OWN_THEMES = (DARK_THEME.name, LIGHT_THEME.name)
 REQUESTS = Requests(
     question="guess 4",
     inspected="guess 2",
@@ -31,14 +36,26 @@ REQUESTS = Requests(
 )
 
 
+def faint_text(segment: Segment) -> str:
+    """A text that is hard to read on its ground, "" for any other."""
+    style = segment.style
+    if not (style and style.color and style.bgcolor and any(map(str.isalnum, segment.text))):
+        return ""
+    text, ground = (Color(*each.get_truecolor()) for each in (style.color, style.bgcolor))
+    return "" if contrast(text, ground) >= READABLE_CONTRAST else f"{segment.text!r} {text.hex} on {ground.hex}"
+
+
 def check_frame(driver: ScreenDriver) -> None:
-    """Nothing overflows, no toast covers the prompt or the title, and without colours everything is grey."""
+    """Nothing overflows, no toast covers prompt or title, all text can be read, and without colours all is grey."""
     assert all(cell_len(line) <= driver.app.size.width for line in driver.shown.splitlines()), driver.shown
     if driver.app.screen is driver.chat:
         for toast in driver.chat.query(Toast):
             assert not toast.region.overlaps(driver.prompt.region), driver.shown
             assert not toast.region.overlaps(driver.chat.query_one("#head").region.shrink((0, 0, 1, 0))), driver.shown
-    styles = [segment.style for strip in driver.strips for segment in strip if segment.style]
+    segments = [segment for strip in driver.strips for segment in strip]
+    styles = [segment.style for segment in segments if segment.style]
+    if driver.app.theme in OWN_THEMES:
+        assert not list(filter(None, map(faint_text, segments)))
     triplets = [each.get_truecolor() for style in styles for each in (style.color, style.bgcolor) if each]
     assert any(max(each) - min(each) > 1 for each in triplets) != driver.app.no_color
 

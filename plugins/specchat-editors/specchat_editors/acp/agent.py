@@ -1,6 +1,7 @@
 """The methods of the protocol, and the process that serves them. Everything slow happens elsewhere."""
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -9,8 +10,8 @@ from acp import PROTOCOL_VERSION, RequestError, schema
 
 from specchat import __version__
 from specchat.app.tool_sources import SourceRequest
-from specchat.context.workspace_roots import checked_roots
-from specchat.errors import UsageError
+from specchat.context.workspace_roots import WorkspaceRoots
+from specchat.errors import InputError, UsageError
 from specchat.host.client import SessionRequest
 from specchat.host.protocol import JsonObject
 from specchat.profile import Profile
@@ -153,7 +154,7 @@ class Agent:
             session.close()
 
     async def _open_session(self, session_id: str | None, asked: OpenRequest) -> AcpSession:
-        workspace = checked_roots(asked.cwd, asked.additional_directories or ())
+        workspace = _checked_roots(asked.cwd, asked.additional_directories or ())
         if session_id:
             request = SessionRequest(session_id=session_id)
         else:
@@ -216,3 +217,12 @@ async def serve_acp(
     agent.close()
     await connection.flush(FLUSH_SECONDS)
     return status.code
+
+
+def _checked_roots(cwd: str, additional_directories: Sequence[str]) -> WorkspaceRoots:
+    """The folders; InputError when one is not an absolute path of a folder."""
+    folders = [Path(each) for each in (cwd, *additional_directories)]
+    for folder in folders:
+        if not folder.is_absolute() or not os.path.isdir(folder):  # noqa: PTH112 (`Path.is_dir` raises for a long name)
+            raise InputError(f"{folder}: must be an absolute path of a folder")
+    return WorkspaceRoots(folders[0], tuple(folders[1:]))
