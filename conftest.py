@@ -44,7 +44,7 @@ settings.load_profile("no time limit")
 KEEPS_FROZEN = patch.multiple(gc, freeze=lambda: None, unfreeze=lambda: None)
 MANY_MODULES = 200
 _frozen_modules = 0
-DEFAULT_CASES = 2  # of one test function in a default run; the others are `full`, of which `-m full` takes a sample
+DEFAULT_CASES, DEAR_CASES = 2, 1  # of one function in a default run; the others are `full`, of which there is a sample
 DEFAULT_MARKS = "not full and not gpu"  # in pyproject.toml
 
 
@@ -115,12 +115,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the cases of a function beyond its first two `full`: those that add the fewest new pairs of values.
+    """Mark the cases of a function beyond two `full`, of a dear one beyond one: those that add the fewest new pairs.
 
     A run of full cases takes a sample of each function's, unless it is to have every combination.
     """
     for group in _cases_by_function(items, is_full=False):
-        for item in rest_of_cover(group, DEFAULT_CASES):
+        for item in rest_of_cover(group, DEAR_CASES if group[0].get_closest_marker("dear") else DEFAULT_CASES):
             item.add_marker(pytest.mark.full)
     if cover.makes_full_cases and not cover.makes_every_case:
         left_out = set[pytest.Item]()

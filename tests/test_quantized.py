@@ -53,6 +53,7 @@ def test_a_profile_sets_the_weight_formats_of_target_and_draft():
     assert answer(loaded, "draft") == answer(loaded, "plain")
 
 
+@pytest.mark.full
 def test_costs_are_stored_by_weight_format():
     files = [engine(weights=weights).models.learned_file for weights in ("float", "int8", "nf4")]
     paths = [file.path for file in files if file is not None]

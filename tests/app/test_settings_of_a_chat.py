@@ -22,6 +22,7 @@ from specchat.host.client import Conversation, SessionRequest, connect
 from specchat.hub.local_models import EMBEDDED
 from specchat.hub.machine import Device, Machine
 from specchat.profile.settings import Settings, read_settings
+from tests.each_row import each_row
 from tests.front import command
 
 OTHER_MODEL = str(EMBEDDED / "draft")
@@ -83,22 +84,22 @@ def check(conversation: Conversation, expected: dict[str, object], lines: object
     assert (lines, expected) == (lines, computed(conversation))
 
 
-def test_two_settings_in_every_order_hold_before_and_after_an_answer_and_after_a_resume():
-    for pair in combinations(LINES, 2):
-        chat = ChatState(Conversation())
-        for line in pair:
-            run_line(chat, line)
-        check(chat.conversation, after(pair), pair)
+@each_row("pair", combinations(LINES, 2), shares=4)
+def test_two_settings_in_every_order_hold_before_and_after_an_answer_and_after_a_resume(pair):
+    chat = ChatState(Conversation())
+    for line in pair:
+        run_line(chat, line)
+    check(chat.conversation, after(pair), pair)
 
-        back = ChatState(Conversation(SessionRequest(chat.conversation.session_id)))
-        chat.conversation.close()
-        for line in reversed(pair):
-            run_line(back, line)
-        check(back.conversation, expected := after([*pair, *reversed(pair)]), pair)
+    back = ChatState(Conversation(SessionRequest(chat.conversation.session_id)))
+    chat.conversation.close()
+    for line in reversed(pair):
+        run_line(back, line)
+    check(back.conversation, expected := after([*pair, *reversed(pair)]), pair)
 
-        back.conversation.close()
-        check(again := Conversation(SessionRequest(back.conversation.session_id)), expected, pair)
-        again.close()
+    back.conversation.close()
+    check(again := Conversation(SessionRequest(back.conversation.session_id)), expected, pair)
+    again.close()
 
 
 @pytest.mark.full

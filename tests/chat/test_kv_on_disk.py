@@ -63,6 +63,7 @@ def form_case(name: str):
     return pytest.param(FORMS[name], id=name, marks=[] if name in IN_EVERY_RUN else [pytest.mark.full])
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("form", [form_case(each) for each in FORMS])
 def test_a_conversation_goes_on_where_it_was(form):
     _text, first, turns = answered((), LONG, **form)
@@ -111,6 +112,7 @@ def test_nothing_is_kept_without_a_budget():
     assert not kv_folder().exists()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", [form_case(each) for each in ("int8 KV cache", "hybrid")])
 @each_row("change", ["narrower rows", "other states", "no states"])
 def test_rows_of_other_shapes_with_right_checksums_are_read_again(form, change):
@@ -139,6 +141,7 @@ def rewrite(path: Path, change: str) -> None:
     save_file(tensors, path, {"crc32": json.dumps({name: _checksum(tensor) for name, tensor in tensors.items()})})
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("other", ["bfloat16", "int8 KV cache"])
 def test_rows_of_another_form_or_model_are_not_used(other):
     _text, _totals, turns = answered((), LONG, **FORMS["float32"])

@@ -91,6 +91,7 @@ def plainly(sampling: str, stop: tuple[str, ...]) -> list[str]:
         return conversation(plain, stop)
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     ("sampling", "variant", "stopping"),
     matrix(list(SAMPLING), VARIANTS, [False, True], seldom=("T0.7-p0.9", "k20", "min-p")),

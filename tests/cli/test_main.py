@@ -158,6 +158,7 @@ def test_a_dash_stands_for_what_is_piped_in(monkeypatch):
     assert opener.request.text == "Explain x = 1"
 
 
+@pytest.mark.full
 def test_what_is_piped_in_beside_a_question_is_attached(tmp_path):
     path = tmp_path / "piped"
     path.write_bytes(b"x = 1\n")

@@ -14,7 +14,7 @@ from tests.host.conftest import runtime  # noqa: F401 (a fixture)
 from tools.contract_table import outcomes
 from tools.refactoring_cases import read_cases
 
-SHARES = 3  # of the cases with each model; a default run has the first
+SHARES = 8  # of the cases with each model; a default run has the first
 APP = """\
 import os
 import json

@@ -182,6 +182,7 @@ def test_without_an_engine_the_file_and_the_text_stay(edit, file, monkeypatch):
     assert (7, before, "") == (filtered.code, filtered.out, filtered.err)
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_the_file_untouched_and_has_its_own_exit_code(file, runtime, number):
     script = f"""if True:

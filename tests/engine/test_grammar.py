@@ -116,6 +116,7 @@ def test_every_text_matches_the_grammar(drafter, sampler):
     assert grammar.read[-1] == END
 
 
+@pytest.mark.full
 @each_row("drafter", ["chaos", "suffix", "mtp"])
 def test_in_exact_mode_too(drafter):
     assert answer(drafter, "T1", exact=True) == answer(None, "T1", exact=True)

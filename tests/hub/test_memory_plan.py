@@ -320,6 +320,7 @@ def test_the_engine_takes_the_planned_bytes(name):
     assert QuantizedModel(architecture, "bf16").weight_bytes(kind=CPU) == model.bytes
 
 
+@pytest.mark.full
 @each_row("quant_format", ["int8", "fp8"])
 def test_the_engine_takes_the_planned_bytes_in_8_bits(quant_format):
     from specchat.weights.load import load_model

@@ -145,6 +145,7 @@ def test_a_drafter_that_is_no_candidate_observes_only_after_its_first_use(embedd
         assert 1 == session.generation.drafters.count(session.drafters["lookup"])
 
 
+@pytest.mark.full
 def test_the_small_model_quotes_its_reference_corpus_and_keeps_the_prompt(embedded):
     question = Request("What is a generator in Python?", max_tokens=60)
     with embedded.create_session() as session:
@@ -168,6 +169,7 @@ def test_the_reason_names_only_auto_candidates(embedded):
     assert "lookup" not in routed.reason
 
 
+@pytest.mark.full
 def test_waiting_requests_reduce_the_draft_tokens(embedded):
     question = Request("Copy the code exactly.\n\n```python\n" + "total = total + price\n" * 8 + "```", max_tokens=60)
     widest = []

@@ -54,6 +54,7 @@ def test_the_arrows_select_an_answer_and_a_line_shows_what_its_keys_do(run_on_sc
     run_on_screen(scenario, preferences=Preferences({"copy": "f12"}))
 
 
+@pytest.mark.full
 def test_y_copies_an_answer_c_its_code_and_control_c_the_selection(run_on_screen, copied):
     async def scenario(driver):
         await driver.submit("write ```python\nx = 1\n```")
@@ -188,6 +189,7 @@ def test_another_answer_hides_none_and_a_click_switches_between_them(run_on_scre
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_f_continues_in_a_copy_from_there(run_on_screen):
     async def scenario(driver):
         await two_turns(driver)
@@ -239,6 +241,7 @@ def test_control_c_stops_then_clears_then_leaves(run_on_screen):
     run_on_screen(scenario)
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("leave", ["ctrl+q", "/quit"])
 def test_there_are_ways_out(run_on_screen, leave):
     async def scenario(driver):
@@ -248,6 +251,7 @@ def test_there_are_ways_out(run_on_screen, leave):
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_lists_and_commands_change_the_settings_of_the_conversation(run_on_screen):
     async def scenario(driver):
         await driver.press("f4", "down", "escape")
@@ -288,6 +292,7 @@ def test_f4_offers_what_can_run_now_and_says_why_the_rest_cannot(run_on_screen):
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_f6_continues_with_another_model_which_is_in_the_title_then(run_on_screen):
     async def scenario(driver):
         await driver.ask("count 2")
@@ -301,6 +306,7 @@ def test_f6_continues_with_another_model_which_is_in_the_title_then(run_on_scree
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_f8_changes_the_colours_and_they_are_remembered(run_on_screen):
     async def scenario(driver):
         await driver.press("f8")
@@ -316,6 +322,7 @@ def test_f8_changes_the_colours_and_they_are_remembered(run_on_screen):
     run_on_screen(later)
 
 
+@pytest.mark.full
 def test_escape_closes_a_list_also_when_something_else_has_the_focus(run_on_screen):
     async def scenario(driver):
         await two_turns(driver)
@@ -346,6 +353,7 @@ def test_f1_begins_with_the_keys_one_needs_and_f1_escape_or_a_letter_closes_it(r
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_f1_shows_changed_keys_and_on_a_small_screen_every_key_is_reached_by_scrolling(run_on_screen):
     async def scenario(driver):
         await driver.press("f12")
@@ -388,6 +396,7 @@ def test_help_lists_the_commands_of_every_front_end_and_of_the_screen(run_on_scr
     run_on_screen(scenario, size=(100, 50))
 
 
+@pytest.mark.full
 def test_every_command_is_in_the_palette(run_on_screen):
     async def scenario(driver):
         titles = {command.title for command in driver.app.get_system_commands(driver.app.screen)}
@@ -399,6 +408,7 @@ def test_every_command_is_in_the_palette(run_on_screen):
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_the_page_keys_scroll_and_no_line_moves_until_the_end_is_in_sight_again(run_on_screen):
     async def scenario(driver):
         await driver.ask("count 900")
@@ -438,6 +448,7 @@ def test_a_list_that_comes_and_goes_leaves_the_end_in_sight(run_on_screen):
     run_on_screen(scenario, size=(80, 16))
 
 
+@pytest.mark.full
 def test_a_private_chat_keeps_versions_as_well(run_on_screen):
     async def scenario(driver):
         await driver.ask("write one")

@@ -57,6 +57,7 @@ def during(monkeypatch):
     return interrupt
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     ("owner", "name"),
     [STEPS[0], *(pytest.param(*each, marks=pytest.mark.full) for each in STEPS[1:-1]), STEPS[-1]],
@@ -129,6 +130,7 @@ def test_older_turns_and_another_conversation_do_not_get_in_each_others_way(run_
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_an_answer_appears_under_its_request_also_when_another_was_shown_before(run_on_screen):
     async def scenario(driver):
         await driver.chat.presenter.start_turn("second")  # typed while "/retry" was being sent
@@ -147,6 +149,7 @@ def test_an_answer_appears_under_its_request_also_when_another_was_shown_before(
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_a_list_of_questions_may_be_older_than_the_conversation(run_on_screen):
     async def scenario(driver):
         driver.app.worker_messages.put(conversation(3))
@@ -163,6 +166,7 @@ def test_a_list_of_questions_may_be_older_than_the_conversation(run_on_screen):
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_a_click_brings_older_turns(run_on_screen):
     async def scenario(driver):
         driver.app.worker_messages.put(conversation(14))
@@ -175,6 +179,7 @@ def test_a_click_brings_older_turns(run_on_screen):
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_two_pickers_for_the_same_area_do_not_collide(run_on_screen):
     async def scenario(driver):
         driver.chat.post_message(ForScreen(EngineLost("it is gone")))

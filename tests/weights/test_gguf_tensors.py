@@ -59,6 +59,7 @@ def test_the_logits_are_near_those_of_the_dequantized_weights(tmp_path, family, 
     assert packed.bytes < floats.bytes
 
 
+@pytest.mark.dear
 @needs_kernels
 @pytest.mark.parametrize("drafter", DRAFTERS)
 @pytest.mark.parametrize("sampler", [pytest.param("greedy", marks=pytest.mark.full), "T0.8-penalty"])
