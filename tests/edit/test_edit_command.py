@@ -90,6 +90,7 @@ def test_the_help_names_the_profile_of_edits(edit):
     assert b"[default: edit]" in edit("--help").out
 
 
+@pytest.mark.full
 def test_regions_of_a_long_file_are_requested_one_by_one(edit, tmp_path):
     file, filler = tmp_path / "long.py", "".join(f"value_{number} = 'old_one'\n" for number in range(1500))
     file.write_text(f"def old_one():\n    pass\n\n\n{filler}\n\ndef new_two():\n    old_one()\n")

@@ -44,7 +44,7 @@ def readers_of_wall_clocks(package: Path) -> set[str]:
     return {
         path.relative_to(package).as_posix()
         for path in package.rglob("*.py")
-        if reads_wall_clock(path.read_text(encoding="utf-8"))
+        if "time" in (text := path.read_text(encoding="utf-8")) and reads_wall_clock(text)
     }
 
 

@@ -177,7 +177,7 @@ def test_gpus_get_the_pairs_of_this_year(gpu, purpose, target, quant_format, dra
     assert (target, quant_format, drafter) == (best.entry.name, best.quant_format, best.drafter.kind)
 
 
-@each_row("purpose", PURPOSES)
+@each_row("purpose", PURPOSES, shares=3)
 def test_a_larger_gpu_never_gets_the_same_model_slower(purpose):
     fastest = dict[str, float]()
     for size in GPU_SIZES_GB:
