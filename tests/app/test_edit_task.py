@@ -337,6 +337,7 @@ def test_a_hunk_can_be_rewritten_with_a_comment():
     assert "rename\n\nmake it two" == session.requests[0].text
 
 
+@pytest.mark.full
 def test_five_megabytes_are_refused_before_a_model_is_used(file, monkeypatch):
     file.write_text("x = 1\n" * 900_000)
 

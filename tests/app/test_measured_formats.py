@@ -110,6 +110,7 @@ def test_a_model_that_fails_at_blocks_keeps_the_whole_text(file):
     assert {"whole, short, at once": 9} == dict(stored())
 
 
+@pytest.mark.full
 def test_the_profile_is_stronger_than_what_was_measured(file):
     for _ in range(8):
         edited(file, NEW)

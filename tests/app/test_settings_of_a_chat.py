@@ -37,6 +37,7 @@ LINES = {
     f"/model {OTHER_MODEL}": {"models.target": OTHER_MODEL},
     "/profile creative": {},
 }
+NAMES = list(LINES)
 KEYS = tuple(key for values in LINES.values() for key in values)
 OPTIONS = {  # beside -c, one after the other; those before another profile stay, as beside a new conversation
     ("-P", "creative"): {},
@@ -140,22 +141,21 @@ def test_default_gives_back_one_key_and_leaves_the_others():
     check(chat.conversation, {**own, "sampling.top_p": 0.6, "speculation.variant": "plain"}, "default")
 
 
-def test_the_line_mode_keeps_them_too_and_says_which_options_count_beside_a_resume(monkeypatch):
-    names = list(LINES)
-    for first, second in ((names[0], names[1]), (names[-1], names[0]), (names[-2], names[3])):
-        lines = f"count 1\n{first}\n{second}\n{QUESTION}\n".encode()
-        [answer] = [line for line in answers(command(monkeypatch, "chat", "--plain", stdin=lines)) if line[:1] == "["]
-        expected = after([first, second])
-        assert (first, second, expected) == (first, second, in_answer(answer))
+@each_row("first, second", [(NAMES[0], NAMES[1]), (NAMES[-1], NAMES[0]), (NAMES[-2], NAMES[3])], shares=3)
+def test_the_line_mode_keeps_them_too_and_says_which_options_count_beside_a_resume(monkeypatch, first, second):
+    lines = f"count 1\n{first}\n{second}\n{QUESTION}\n".encode()
+    [answer] = [line for line in answers(command(monkeypatch, "chat", "--plain", stdin=lines)) if line[:1] == "["]
+    expected = after([first, second])
+    assert (first, second, expected) == (first, second, in_answer(answer))
 
-        for option, changed in OPTIONS.items():
-            ran = command(monkeypatch, "chat", "--plain", "-c", *option, stdin=QUESTION.encode())
-            expected = {**(of_profile("creative") if option[0] == "-P" else expected), **changed}
-            assert (option, expected) == (option, in_answer(answers(ran)[-1]))
-            assert 1 == ran.err.count("this conversation goes on with"), ran.err
-        kept = command(monkeypatch, "chat", "--plain", "-r", last_session_id(), stdin=QUESTION.encode())
-        assert expected == in_answer(answers(kept)[-1])
-        assert "goes on with" not in kept.err
+    for option, changed in OPTIONS.items():
+        ran = command(monkeypatch, "chat", "--plain", "-c", *option, stdin=QUESTION.encode())
+        expected = {**(of_profile("creative") if option[0] == "-P" else expected), **changed}
+        assert (option, expected) == (option, in_answer(answers(ran)[-1]))
+        assert 1 == ran.err.count("this conversation goes on with"), ran.err
+    kept = command(monkeypatch, "chat", "--plain", "-r", last_session_id(), stdin=QUESTION.encode())
+    assert expected == in_answer(answers(kept)[-1])
+    assert "goes on with" not in kept.err
 
 
 def answers(ran) -> list[str]:

@@ -127,6 +127,7 @@ def test_it_ends_on_cancel_and_on_timeout(completer):
     assert list(completer.complete(FimRequest(BEFORE, timeout_seconds=1e-9), Flag()))[-1].finish_reason == "timeout"
 
 
+@pytest.mark.full
 def test_it_ends_after_max_lines(completer):
     loop = "    for price in prices:\n        total += price\n"
     completer.drafter = Drafter()  # one token per step, so that no step has two lines

@@ -82,6 +82,7 @@ def test_another_conversation_with_the_same_beginning_has_its_rows():
     assert first.prompt_tokens - 20 < other.cached_tokens < first.prompt_tokens
 
 
+@pytest.mark.full
 def test_a_hybrid_conversation_with_the_same_beginning_has_its_last_state():
     answered((), LONG + "why?", **FORMS["hybrid"])
     text, other, _turns = answered((), LONG + "how?", kv_name="other", **FORMS["hybrid"])
@@ -150,6 +151,7 @@ def test_rows_of_another_form_or_model_are_not_used(other):
     assert totals.cached_tokens == 0
 
 
+@pytest.mark.full
 def test_rows_that_wait_in_host_memory_are_kept_too():
     engine = load_engine(Profile().override({"models.target": str(speaking()), "limits.answer": 8}))
     engine.models.target.pool.slots = 1

@@ -309,6 +309,7 @@ def test_an_interrupt_keeps_what_was_said():
     assert said.count(b"\n") == 1
 
 
+@pytest.mark.full
 def test_a_reader_who_leaves_is_no_error():
     code = "sys.exit(run(['ask', 'x'], lambda profile: Endless()))"
     with in_process(code, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

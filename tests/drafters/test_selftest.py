@@ -130,6 +130,7 @@ class OracleHead(DFlashHead):
         return DraftedBlocks(self.logits[rows])
 
 
+@pytest.mark.full
 def test_a_block_is_compared_with_the_tokens_after_its_anchor():
     result = self_test(OracleHead(), target(), PROMPTS)
 

@@ -435,6 +435,7 @@ def test_every_front_end_without_a_review_refuses_it_and_says_why(tmp_path, monk
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.full
 def test_data_that_is_nested_without_end_is_no_trouble():
     for one, other in (('{"a":', "}"), ("[", "]")):
         deep = one * 5000 + "1" + other * 5000

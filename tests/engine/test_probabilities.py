@@ -42,6 +42,7 @@ def test_they_are_those_of_the_model_after_the_text_so_far(sampler):
             return
 
 
+@pytest.mark.full
 @each_row("sampler", [Sampler(), Sampler(1.0, seed=1)])
 def test_who_wants_them_gets_the_same_steps(sampler):
     torch.manual_seed(0)

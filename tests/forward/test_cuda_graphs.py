@@ -206,6 +206,7 @@ def test_tokens_on_the_device_stay_there():
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(outputs, expected, strict=True))
 
 
+@pytest.mark.full
 def test_a_draft_model_drafts_the_same_with_graphs():
     with_graphs, plain = target("graphs-qwen3"), target("dense-qwen3")
     assert isinstance(with_graphs, LlamaModel)

@@ -34,6 +34,7 @@ def network(family):
     return tiny_network(family)
 
 
+@pytest.mark.full
 @each_row("family", FORMS)
 def test_a_family_is_decoded_in_the_best_form_that_is_right(family):
     form = find_form(network(family), BatchLimits())

@@ -249,7 +249,7 @@ def test_a_row_is_sampled_the_same_alone_and_among_others(sampler):
     assert texts[0] == texts[1] == texts[2]
 
 
-@pytest.mark.dear
+@pytest.mark.full
 @pytest.mark.parametrize("shape", ["dense-qwen3_moe", "dense-gpt_oss"])
 def test_a_mixture_of_experts_has_no_graph_and_the_text_of_a_cpu(gpu, shape):
     texts = list[list[int]]()

@@ -93,6 +93,7 @@ def test_a_config_and_the_headers_of_its_network_give_the_same_matrices(tmp_path
     assert replace(by_header, matrices=(), stored_bytes=None) == replace(by_config, matrices=())
 
 
+@pytest.mark.full
 @each_row("family, extra", GEMMA4_SHAPES.values())
 def test_a_published_config_of_gemma_4_gives_the_kv_rows_of_the_network(family, extra):
     import torch

@@ -31,6 +31,7 @@ def embedded():
     return load_engine(Profile())
 
 
+@pytest.mark.full
 def test_the_embedded_models_allow_all_drafters_but_assistants_and_block_heads(embedded):
     with embedded.create_session() as session:
         assert set(DRAFTERS) - {"assistant", "dflash"} == set(session.drafters)
@@ -54,6 +55,7 @@ def test_an_engine_names_the_drafters_that_can_run(embedded):
         assert embedded.variants == set(session.drafters)
 
 
+@pytest.mark.full
 def test_heads_can_be_named_one_by_one():
     heads = [str(EMBEDDED / "mtp"), EMBEDDED_HEADS[0]]
     engine = load_engine(Profile().override({"models.heads": heads}))

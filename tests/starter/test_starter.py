@@ -35,6 +35,7 @@ def answer(request: Request, variant: str) -> tuple[str, Totals]:
     return "".join(event.text for event in events if isinstance(event, TextDelta)), events[-1].totals
 
 
+@pytest.mark.full
 def test_it_is_the_model_of_a_profile_that_names_none():
     assert "starter" == load_profile("chat").models.target
     assert 49152 == engine().models.target.vocab_size

@@ -123,6 +123,7 @@ def test_every_letter_does_what_it_does_on_the_command_line(run_on_screen, file,
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_a_hunk_can_be_edited_in_place(run_on_screen, file):
     async def scenario(driver):
         await begin(driver, "/edit a.py replace total amount")
@@ -314,6 +315,7 @@ def test_an_error_is_one_line_and_the_unsent_text_stays(run_on_screen, file):
     run_on_screen(scenario, size=(160, 30))
 
 
+@pytest.mark.full
 def test_a_block_of_an_answer_is_written_to_the_file_that_it_names(run_on_screen, file):
     async def scenario(driver):
         await driver.ask(f"write ```python a.py\n{NEW}```\n\n```python\nx = 1\n```")

@@ -36,6 +36,7 @@ async def two_turns(driver):
     await driver.ask("write second")
 
 
+@pytest.mark.full
 def test_the_arrows_select_an_answer_and_a_line_shows_what_its_keys_do(run_on_screen):
     async def scenario(driver):
         await two_turns(driver)
@@ -367,6 +368,7 @@ def test_f1_shows_changed_keys_and_on_a_small_screen_every_key_is_reached_by_scr
     run_on_screen(scenario, size=(60, 18), preferences=Preferences({"help": "f12"}))
 
 
+@pytest.mark.full
 def test_letters_and_pastes_go_to_the_prompt_wherever_the_focus_is(run_on_screen):
     async def scenario(driver):
         await driver.ask("count 3")
@@ -430,6 +432,7 @@ def test_the_page_keys_scroll_and_no_line_moves_until_the_end_is_in_sight_again(
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_a_list_that_comes_and_goes_leaves_the_end_in_sight(run_on_screen):
     async def scenario(driver):
         await driver.ask("count 900")

@@ -95,6 +95,7 @@ def test_the_screen_may_close_while_a_conversation_opens(run_on_screen, during, 
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_an_error_of_a_living_screen_is_not_hidden(run_on_screen, monkeypatch):
     def cannot_be_drawn(*_arguments):
         raise MountError("not here")

@@ -166,6 +166,7 @@ def test_a_question_that_is_sent_again_after_a_kill_keeps_the_partial_as_a_versi
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_a_question_that_no_engine_received_stays_on_the_screen(run_on_screen, runtime, monkeypatch):
     async def scenario(driver):
         await driver.ask("count 2")
@@ -209,6 +210,7 @@ def test_who_leaves_while_questions_wait_is_asked(run_on_screen, way):
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_unsent_text_is_there_again_after_an_earlier_request_was_edited(run_on_screen):
     async def scenario(driver):
         await driver.ask("write one")
@@ -237,6 +239,7 @@ def test_an_error_is_shown_under_the_request(run_on_screen, question, message):
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_a_file_that_cannot_be_attached_is_reported(run_on_screen, tmp_path):
     (tmp_path / "binary").write_bytes(b"\0")
 
