@@ -31,7 +31,8 @@ def each_row(names: str, rows: Iterable[Any] | Callable[[], Iterable[Any]], shar
 
     def decorate(test: Test) -> Test:
         @wraps(test)
-        def try_each(share: int = 0, **fixtures: Any) -> None:
+        def try_each(**fixtures: Any) -> None:
+            share = fixtures.pop("share") if shares > 1 else 0
             all_rows = list(table() if callable(table) else table)[share::shares]
             assert all_rows, "a table without rows proves nothing"
             assert PARAM not in map(type, all_rows), "the marks of pytest.param would be lost"
