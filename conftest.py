@@ -5,7 +5,7 @@ import os
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from unittest.mock import patch
 
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 
 from tests import cover
-from tests.cover import rest_of_cover
+from tests.cover import rest_of_cover, rest_of_sample
 
 # Without bytecode, each of hundreds of processes would compile all modules, for a third of the time of the run.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -44,7 +44,7 @@ settings.load_profile("no time limit")
 KEEPS_FROZEN = patch.multiple(gc, freeze=lambda: None, unfreeze=lambda: None)
 MANY_MODULES = 200
 _frozen_modules = 0
-DEFAULT_CASES = 2  # of one test function in a default run; `pytest -m full` runs the others
+DEFAULT_CASES, DEAR_CASES = 2, 1  # of one function in a default run; the others are `full`, of which there is a sample
 DEFAULT_MARKS = "not full and not gpu"  # in pyproject.toml
 
 
@@ -72,7 +72,7 @@ def kernels_anew() -> Iterator[None]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--every-combination", action="store_true", help="of the matrices, with -m full: hours")
+    parser.addoption("--every-combination", action="store_true", help="with -m full: hours")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -114,12 +114,26 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the cases of a function beyond its first two `full`: those that add the fewest new pairs of values."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the cases of a function beyond two `full`, of a dear one beyond one: those that add the fewest new pairs.
+
+    A run of full cases takes a sample of each function's, unless it is to have every combination.
+    """
+    for group in _cases_by_function(items, is_full=False):
+        for item in rest_of_cover(group, DEAR_CASES if group[0].get_closest_marker("dear") else DEFAULT_CASES):
+            item.add_marker(pytest.mark.full)
+    if cover.makes_full_cases and not cover.makes_every_case:
+        left_out = set[pytest.Item]()
+        for group in _cases_by_function(items, is_full=True):
+            left_out.update(rest_of_sample(group))
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _cases_by_function(items: list[pytest.Item], is_full: bool) -> Iterable[list[pytest.Function]]:
     cases = defaultdict[tuple[Path, str], list[pytest.Function]](list)
     for item in items:
-        if isinstance(item, pytest.Function) and not any(map(item.get_closest_marker, ("full", "gpu"))):
+        kept = item.get_closest_marker("full") if is_full else not any(map(item.get_closest_marker, ("full", "gpu")))
+        if isinstance(item, pytest.Function) and kept:
             cases[item.path, item.nodeid.partition("[")[0]].append(item)
-    for group in cases.values():
-        for item in rest_of_cover(group, DEFAULT_CASES):
-            item.add_marker(pytest.mark.full)
+    return cases.values()

@@ -6,12 +6,15 @@ from collections import Counter
 from collections.abc import Collection
 from itertools import combinations, product
 from math import gcd
+from random import Random
 from typing import Any
 
 import pytest
 
 makes_full_cases = True  # the root's conftest.py says no for a default run, which would make them and leave them out
 makes_every_case = False  # `--every-combination` says yes
+
+SAMPLED_SHARE, LEAST_OF_SAMPLE = 5, 4
 
 Row = tuple[int, ...]  # an index into each axis
 Pair = tuple[int, int, int, int]  # two axes, and an index into each
@@ -71,6 +74,15 @@ def rest_of_cover(cases: list[pytest.Function], count: int) -> list[pytest.Funct
         rest.remove(best)
         seen |= facts[best]
     return rest
+
+
+def rest_of_sample(cases: list[pytest.Function]) -> list[pytest.Function]:
+    """The cases beyond a fifth, and beyond four: those that bring the fewest new pairs of values, else any.
+
+    The same ones in each process and run, and others than the first ones, which a default run has.
+    """
+    drawn = Random(len(cases)).sample(cases, len(cases))
+    return rest_of_cover(drawn, max(LEAST_OF_SAMPLE, len(cases) // SAMPLED_SHARE))
 
 
 def _values_and_pairs(case: pytest.Function) -> set[frozenset[tuple[str, int]]]:

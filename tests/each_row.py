@@ -19,18 +19,21 @@ MOST_OF_A_ROW = 300  # characters of it in a report
 PARAM = type(pytest.param())
 
 
-def each_row(names: str, rows: Iterable[Any] | Callable[[], Iterable[Any]]) -> Callable[[Test], Test]:
+def each_row(names: str, rows: Iterable[Any] | Callable[[], Iterable[Any]], shares: int = 1) -> Callable[[Test], Test]:
     """As `pytest.mark.parametrize`, as one test. A function makes the rows when the test runs, not at its import.
 
+    The rows of a table that takes seconds are dealt out in shares; a default run has the first one.
     No row meets what another did to `tmp_path`, by `monkeypatch` or on a captured stream; other fixtures are shared.
     """
     arguments = names.replace(",", " ").split()
     table = rows if callable(rows) else list(rows)
+    of_full_run = [pytest.param(share, marks=pytest.mark.full) for share in range(1, shares)]
 
     def decorate(test: Test) -> Test:
         @wraps(test)
         def try_each(**fixtures: Any) -> None:
-            all_rows = list(table() if callable(table) else table)
+            share = fixtures.pop("share") if shares > 1 else 0
+            all_rows = list(table() if callable(table) else table)[share::shares]
             assert all_rows, "a table without rows proves nothing"
             assert PARAM not in map(type, all_rows), "the marks of pytest.param would be lost"
             failures = list[Exception]()
@@ -42,8 +45,12 @@ def each_row(names: str, rows: Iterable[Any] | Callable[[], Iterable[Any]]) -> C
 
         signature = inspect.signature(test)
         fixtures = [parameter for name, parameter in signature.parameters.items() if name not in arguments]
-        try_each.__signature__ = signature.replace(parameters=fixtures)  # for pytest
-        return try_each
+        if shares == 1:
+            try_each.__signature__ = signature.replace(parameters=fixtures)  # for pytest
+            return try_each
+        share = inspect.Parameter("share", inspect.Parameter.KEYWORD_ONLY)
+        try_each.__signature__ = signature.replace(parameters=[*fixtures, share])
+        return pytest.mark.parametrize("share", [0, *of_full_run])(try_each)
 
     return decorate
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests import cover
-from tests.cover import matrix, rest_of_cover
+from tests.cover import matrix, rest_of_cover, rest_of_sample
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,20 @@ def test_every_value_stays_in_the_cases_that_are_kept():
     assert 8 == len(kept)
     assert set(range(6)) == {case.drafter for case in kept}
     assert set(range(3)) == {case.sampler for case in kept}
+
+
+def test_a_sample_of_the_full_cases_is_a_fifth_with_every_value_and_always_the_same():
+    cases = [Case(*row) for row in product(range(12), range(5))]
+
+    rest = rest_of_sample(cases)
+
+    kept = set(cases) - set(rest)
+    assert 60 / 5 == len(kept)
+    assert set(range(12)) == {case.drafter for case in kept}
+    assert set(range(5)) == {case.sampler for case in kept}
+    assert rest == rest_of_sample(list(cases))
+    assert kept != set(cases) - set(rest_of_cover(cases, len(kept)))
+    assert 5 - 4 == len(rest_of_sample(cases[:5]))
 
 
 @pytest.fixture(autouse=True)

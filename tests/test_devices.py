@@ -62,6 +62,7 @@ def test_only_the_capture_of_cuda_graphs_names_a_kind_of_gpu():
     assert naming == {"forward/cuda/cuda_graphs.py"}
 
 
+@pytest.mark.dear
 @NO_GRAPHS
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("shape", ["dense-qwen3", "dense-mistral", "llama"])
@@ -94,6 +95,7 @@ def test_a_head_drafts_there_without_graphs(kind):
         assert 0 == gpu.captures
 
 
+@pytest.mark.dear
 @NO_GRAPHS
 def test_int8_weights_are_dequantized_there_and_smaller_ones_are_refused_in_one_line(kind, capsys):
     with fake_gpu(kind):

@@ -216,6 +216,7 @@ def test_the_drafter_of_the_page_has_at_most_forty_lines():
     assert sum(len(text.splitlines()) for text in python) <= MAX_LINES
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("bigrams")
 def test_the_drafter_of_the_page_drafts_and_changes_no_text(capsys):
     assert run(["plugins"]) == 0

@@ -57,6 +57,36 @@ def test_no_row_meets_what_another_left(tmp_path, monkeypatch, capsys):
     assert seen == [([], "")] * 2
 
 
+def test_the_shares_of_a_table_have_all_its_rows_and_a_default_run_the_first():
+    @each_row("name", "abcde", shares=2)
+    def row(name):
+        seen.append(name)
+
+    seen = list[str]()
+    [mark] = row.pytestmark
+    first, second = mark.args[1]
+    row(share=first)
+    assert list("ace") == seen
+    row(share=second.values[0])
+    assert list("acebd") == seen
+    assert ["full"] == [each.name for each in second.marks]
+
+
+def test_a_table_of_shares_may_stand_below_a_whole_one():
+    @each_row("number", [1, 2])
+    @each_row("name", "abc", shares=2)
+    def row(name, number):
+        seen.append(f"{name}{number}")
+
+    seen = list[str]()
+    row(share=1)
+    assert ["b1", "b2"] == seen
+    row(share=0)
+    assert ["b1", "b2", "a1", "c1", "a2", "c2"] == seen
+    assert ["share"] == list(inspect.signature(row).parameters)
+    assert ["parametrize"] == [mark.name for mark in row.pytestmark]
+
+
 def test_pytest_sees_one_test_that_asks_for_its_fixtures(tmp_path):
     @each_row("one, two", [(1, 1), (2, 2)])
     @each_row("three", lambda: [3])

@@ -66,6 +66,7 @@ def plainly(sampling: str, request: str) -> str:
     return answered(sampling, "plain", request)[0]
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     ("sampling", "variant", "request_"),
     matrix(list(SAMPLING), VARIANTS, list(REQUESTS), seldom=("T1-p0.9", "penalty"), rounds=1),
@@ -94,6 +95,7 @@ def test_the_trained_draft_beats_chance():
     assert totals.acceptance.rate > 0.2  # a random token would be accepted once in 8192
 
 
+@pytest.mark.full
 def test_answers_of_other_conversations_are_copied():
     profile = Profile().override({"models.draft": "", "models.heads": []})
     wild = Request("Tell me something.", temperature=1.5, seed=3, max_tokens=60, variant="suffix")

@@ -92,6 +92,7 @@ CHILDREN = {
 }
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("module", CHILDREN)
 def test_a_child_imports_nothing_of_the_current_folder(module, poisoned, monkeypatch, tmp_path):
     CHILDREN[module](monkeypatch, tmp_path)
@@ -99,6 +100,7 @@ def test_a_child_imports_nothing_of_the_current_folder(module, poisoned, monkeyp
     assert poisoned.read_text() == ""
 
 
+@pytest.mark.full
 def test_a_tab_of_the_browser_imports_nothing_of_the_current_folder(poisoned):
     from specchat_web.command import CHAT_COMMAND
 

@@ -42,6 +42,7 @@ def test_no_drafter_changes_the_text(weights, variant):
     assert answer(engine(weights=weights), variant) == plainly(weights)
 
 
+@pytest.mark.full
 def test_a_profile_sets_the_weight_formats_of_target_and_draft():
     loaded = engine(weights="int8", draft_weights="nf4", draft_device="cpu", embedding_device="cpu", heads=())
     target, draft = loaded.resources.target, loaded.draft_model
@@ -53,6 +54,7 @@ def test_a_profile_sets_the_weight_formats_of_target_and_draft():
     assert answer(loaded, "draft") == answer(loaded, "plain")
 
 
+@pytest.mark.full
 def test_costs_are_stored_by_weight_format():
     files = [engine(weights=weights).models.learned_file for weights in ("float", "int8", "nf4")]
     paths = [file.path for file in files if file is not None]

@@ -72,7 +72,7 @@ def stop_host() -> StoppedHost | None:
             return None
         started = _start_time(process_id := _holder(lock))  # one that ends may listen no more
         os.kill(process_id, signal.SIGTERM)  # Windows ends it at once
-        if hasattr(signal, "SIGCONT"):
+        with suppress(ProcessLookupError, AttributeError):  # it is gone, or the system has no such signal
             os.kill(process_id, signal.SIGCONT)  # a suspended process can react only when it runs
         if _until(lambda: try_lock(lock), STOP_SECONDS):
             return StoppedHost(process_id, was_killed=False)

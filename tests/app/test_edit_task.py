@@ -279,6 +279,7 @@ def test_lines_are_rewritten_alone(file, monkeypatch):
     assert "".join(CODE.splitlines(keepends=True)[7:9]) == request.files[0].text
 
 
+@pytest.mark.full
 def test_a_long_file_is_rewritten_in_its_named_parts(file, monkeypatch):
     long = CODE + "\n" + "".join(f"value_{number} = {number}\n" for number in range(3000))
     file.write_text(long)
@@ -336,6 +337,7 @@ def test_a_hunk_can_be_rewritten_with_a_comment():
     assert "rename\n\nmake it two" == session.requests[0].text
 
 
+@pytest.mark.full
 def test_five_megabytes_are_refused_before_a_model_is_used(file, monkeypatch):
     file.write_text("x = 1\n" * 900_000)
 

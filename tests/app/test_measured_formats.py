@@ -102,6 +102,7 @@ def test_a_model_that_writes_good_blocks_only_is_soon_asked_for_them_first(file)
     assert NEW == file.read_text().replace("START = 1", "START = 2")
 
 
+@pytest.mark.full
 def test_a_model_that_fails_at_blocks_keeps_the_whole_text(file):
     tasks = [edited(file, f"```python\n{NEW}```") for _ in range(9)]
 
@@ -109,6 +110,7 @@ def test_a_model_that_fails_at_blocks_keeps_the_whole_text(file):
     assert {"whole, short, at once": 9} == dict(stored())
 
 
+@pytest.mark.full
 def test_the_profile_is_stronger_than_what_was_measured(file):
     for _ in range(8):
         edited(file, NEW)
@@ -118,6 +120,7 @@ def test_the_profile_is_stronger_than_what_was_measured(file):
     assert "search/replace blocks (prompt.edit_format)" == ways(file, settings)[0]
 
 
+@pytest.mark.full
 def test_chosen_lines_are_rewritten_or_changed_by_blocks_whichever_works(file):
     lines = {"region": parse_line_range("4-4")}
     order = EditOrder(SECRET, (DiskFile(file),), **lines)

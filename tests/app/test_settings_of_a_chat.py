@@ -23,6 +23,7 @@ from specchat.host.client import Conversation, SessionRequest, connect
 from specchat.hub.local_models import EMBEDDED
 from specchat.hub.machine import Device, Machine
 from specchat.profile.settings import Settings, read_settings
+from tests.each_row import each_row
 from tests.front import command
 
 OTHER_MODEL = str(EMBEDDED / "draft")
@@ -37,6 +38,7 @@ LINES = {
     f"/model {OTHER_MODEL}": {"models.target": OTHER_MODEL},
     "/profile creative": {},
 }
+NAMES = list(LINES)
 KEYS = tuple(key for values in LINES.values() for key in values)
 OPTIONS = {  # beside -c, one after the other; those before another profile stay, as beside a new conversation
     ("-P", "creative"): {},
@@ -84,22 +86,22 @@ def check(conversation: Conversation, expected: dict[str, object], lines: object
     assert (lines, expected) == (lines, computed(conversation))
 
 
-def test_two_settings_in_every_order_hold_before_and_after_an_answer_and_after_a_resume():
-    for pair in combinations(LINES, 2):
-        chat = ChatState(Conversation())
-        for line in pair:
-            run_line(chat, line)
-        check(chat.conversation, after(pair), pair)
+@each_row("pair", combinations(LINES, 2), shares=4)
+def test_two_settings_in_every_order_hold_before_and_after_an_answer_and_after_a_resume(pair):
+    chat = ChatState(Conversation())
+    for line in pair:
+        run_line(chat, line)
+    check(chat.conversation, after(pair), pair)
 
-        back = ChatState(Conversation(SessionRequest(chat.conversation.session_id)))
-        chat.conversation.close()
-        for line in reversed(pair):
-            run_line(back, line)
-        check(back.conversation, expected := after([*pair, *reversed(pair)]), pair)
+    back = ChatState(Conversation(SessionRequest(chat.conversation.session_id)))
+    chat.conversation.close()
+    for line in reversed(pair):
+        run_line(back, line)
+    check(back.conversation, expected := after([*pair, *reversed(pair)]), pair)
 
-        back.conversation.close()
-        check(again := Conversation(SessionRequest(back.conversation.session_id)), expected, pair)
-        again.close()
+    back.conversation.close()
+    check(again := Conversation(SessionRequest(back.conversation.session_id)), expected, pair)
+    again.close()
 
 
 @pytest.mark.full
@@ -140,22 +142,21 @@ def test_default_gives_back_one_key_and_leaves_the_others():
     check(chat.conversation, {**own, "sampling.top_p": 0.6, "speculation.variant": "plain"}, "default")
 
 
-def test_the_line_mode_keeps_them_too_and_says_which_options_count_beside_a_resume(monkeypatch):
-    names = list(LINES)
-    for first, second in ((names[0], names[1]), (names[-1], names[0]), (names[-2], names[3])):
-        lines = f"count 1\n{first}\n{second}\n{QUESTION}\n".encode()
-        [answer] = [line for line in answers(command(monkeypatch, "chat", "--plain", stdin=lines)) if line[:1] == "["]
-        expected = after([first, second])
-        assert (first, second, expected) == (first, second, in_answer(answer))
+@each_row("first, second", [(NAMES[0], NAMES[1]), (NAMES[-1], NAMES[0]), (NAMES[-2], NAMES[3])], shares=3)
+def test_the_line_mode_keeps_them_too_and_says_which_options_count_beside_a_resume(monkeypatch, first, second):
+    lines = f"count 1\n{first}\n{second}\n{QUESTION}\n".encode()
+    [answer] = [line for line in answers(command(monkeypatch, "chat", "--plain", stdin=lines)) if line[:1] == "["]
+    expected = after([first, second])
+    assert (first, second, expected) == (first, second, in_answer(answer))
 
-        for option, changed in OPTIONS.items():
-            ran = command(monkeypatch, "chat", "--plain", "-c", *option, stdin=QUESTION.encode())
-            expected = {**(of_profile("creative") if option[0] == "-P" else expected), **changed}
-            assert (option, expected) == (option, in_answer(answers(ran)[-1]))
-            assert 1 == ran.err.count("this conversation goes on with"), ran.err
-        kept = command(monkeypatch, "chat", "--plain", "-r", last_session_id(), stdin=QUESTION.encode())
-        assert expected == in_answer(answers(kept)[-1])
-        assert "goes on with" not in kept.err
+    for option, changed in OPTIONS.items():
+        ran = command(monkeypatch, "chat", "--plain", "-c", *option, stdin=QUESTION.encode())
+        expected = {**(of_profile("creative") if option[0] == "-P" else expected), **changed}
+        assert (option, expected) == (option, in_answer(answers(ran)[-1]))
+        assert 1 == ran.err.count("this conversation goes on with"), ran.err
+    kept = command(monkeypatch, "chat", "--plain", "-r", last_session_id(), stdin=QUESTION.encode())
+    assert expected == in_answer(answers(kept)[-1])
+    assert "goes on with" not in kept.err
 
 
 def answers(ran) -> list[str]:

@@ -63,6 +63,7 @@ def answer_due(session: Session) -> Request:
     return replace(OFFERED, text="", tool_results=(ToolResult("c2", "list", "a.py"),))
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(("model", "variant"), matrix(list(MODELS), VARIANTS))
 def test_no_drafter_changes_a_call_or_an_answer(model, variant):
     plain, other = session(model, "plain"), session(model, variant)
@@ -72,6 +73,7 @@ def test_no_drafter_changes_a_call_or_an_answer(model, variant):
         assert tokens_in(asked(other, request)) == tokens_in(asked(plain, request))
 
 
+@pytest.mark.dear
 @EVERY_MODEL
 def test_each_answer_is_one_valid_call_or_a_text(model):
     opened = session(model)

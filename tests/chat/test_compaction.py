@@ -154,6 +154,7 @@ def next_round(text: str, **how) -> Request:
     return Request("", tools=(READ,), max_tokens=4, tool_results=(result(9, text),), **how)
 
 
+@pytest.mark.full
 def test_a_full_window_does_not_end_the_work():
     turns = rounds(9, "x" * 800)
     turns[-1] = Turn("", tool_results=turns[-1].tool_results, tool_calls=(called(9),))
@@ -184,6 +185,7 @@ def test_without_the_option_it_is_an_error_and_nothing_is_shortened():
     assert turns == asked.turns
 
 
+@pytest.mark.full
 def test_new_results_that_do_not_fit_alone_are_shortened():
     asked, events = events_of(rounds(9, "x" * 800), next_round("y" * 2 * WINDOW, compacts=True))
 

@@ -100,6 +100,7 @@ def edited(engine, file: Attachment, **prompt: str) -> tuple[str, str]:
     return "".join(event.text for event in events if isinstance(event, TextDelta)), finished.finish_reason
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("text", ["total = 1\nprint(total)\n", '"""\n```\n"""\ntotal = 1\n'], ids=["plain", "fences"])
 def test_an_edit_is_held_to_its_form(engine, text):
     file = Attachment("a.py", text)

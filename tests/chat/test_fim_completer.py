@@ -64,6 +64,7 @@ def text_of(events: list[Event]) -> str:
     return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("before", [BEFORE, BEFORE + "        self", BEFORE[:40], ""])
 def test_drafts_do_not_change_the_text(completer, before):
     drafted = list(completer.complete(FimRequest(before, AFTER, 24), Flag()))
@@ -89,6 +90,7 @@ def test_draft_tokens_are_verified_only_where_that_pays(row_power, is_drafting, 
     assert (finished.totals.draft_tokens > 0) == is_drafting
 
 
+@pytest.mark.full
 def test_the_heads_of_the_model_draft_completions():
     with_heads = load_engine(Profile().override({"models.draft": ""}))
     names = {"eagle3", "mtp"} & with_heads.create_completion_drafters().keys()
@@ -127,6 +129,7 @@ def test_it_ends_on_cancel_and_on_timeout(completer):
     assert list(completer.complete(FimRequest(BEFORE, timeout_seconds=1e-9), Flag()))[-1].finish_reason == "timeout"
 
 
+@pytest.mark.full
 def test_it_ends_after_max_lines(completer):
     loop = "    for price in prices:\n        total += price\n"
     completer.drafter = Drafter()  # one token per step, so that no step has two lines

@@ -86,6 +86,7 @@ def free(sampling: str, variant: str) -> list[list[int]]:
     return tokens
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(("sampling", "variant"), matrix(list(SAMPLING), VARIANTS))
 def test_no_drafter_changes_calls_inside_free_text(sampling, variant, monkeypatch):
     often = replace(HERMES, opening='e{"name": "', after="}e", begin="e", closing="e", tokens=())

@@ -63,6 +63,7 @@ def form_case(name: str):
     return pytest.param(FORMS[name], id=name, marks=[] if name in IN_EVERY_RUN else [pytest.mark.full])
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("form", [form_case(each) for each in FORMS])
 def test_a_conversation_goes_on_where_it_was(form):
     _text, first, turns = answered((), LONG, **form)
@@ -81,6 +82,7 @@ def test_another_conversation_with_the_same_beginning_has_its_rows():
     assert first.prompt_tokens - 20 < other.cached_tokens < first.prompt_tokens
 
 
+@pytest.mark.full
 def test_a_hybrid_conversation_with_the_same_beginning_has_its_last_state():
     answered((), LONG + "why?", **FORMS["hybrid"])
     text, other, _turns = answered((), LONG + "how?", kv_name="other", **FORMS["hybrid"])
@@ -111,6 +113,7 @@ def test_nothing_is_kept_without_a_budget():
     assert not kv_folder().exists()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", [form_case(each) for each in ("int8 KV cache", "hybrid")])
 @each_row("change", ["narrower rows", "other states", "no states"])
 def test_rows_of_other_shapes_with_right_checksums_are_read_again(form, change):
@@ -139,6 +142,7 @@ def rewrite(path: Path, change: str) -> None:
     save_file(tensors, path, {"crc32": json.dumps({name: _checksum(tensor) for name, tensor in tensors.items()})})
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("other", ["bfloat16", "int8 KV cache"])
 def test_rows_of_another_form_or_model_are_not_used(other):
     _text, _totals, turns = answered((), LONG, **FORMS["float32"])
@@ -147,6 +151,7 @@ def test_rows_of_another_form_or_model_are_not_used(other):
     assert totals.cached_tokens == 0
 
 
+@pytest.mark.full
 def test_rows_that_wait_in_host_memory_are_kept_too():
     engine = load_engine(Profile().override({"models.target": str(speaking()), "limits.answer": 8}))
     engine.models.target.pool.slots = 1

@@ -135,6 +135,7 @@ def test_legitimate_repetition_is_none(text):
     assert first_repetition(tokenizer.encode(text)) is None
 
 
+@pytest.mark.full
 def test_no_file_of_this_project_is_a_repetition():
     tokenizer = Tokenizer(ROOT / "specchat/embedded/target")
     files = [*sorted((ROOT / "specchat").rglob("*.py"))[::12], *sorted((ROOT / "docs").glob("*.md"))[::4]]
@@ -186,6 +187,7 @@ def answered(engine: Engine, request: Request, repeats: int = 2) -> tuple[str, F
         return turn.answer, finished, turn.answer_ids
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("variant", ["lookup", "suffix", "auto"])
 @pytest.mark.usefixtures("eager")
 def test_an_answer_ends_at_the_same_token_with_every_drafter(engine, variant):

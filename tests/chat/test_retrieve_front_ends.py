@@ -115,6 +115,7 @@ def test_a_file_with_spaces_is_attached_by_every_front_end(talk, folder):
     assert [file.name for file in request.files] == ["the gate.py"]
 
 
+@pytest.mark.full
 def test_retrieval_needs_no_torch(folder):
     code = "from specchat.context.retrieve import *; gather_context(['src'], 'gate', ContextBudget.of_window(99))"
 

@@ -91,6 +91,7 @@ def plainly(sampling: str, stop: tuple[str, ...]) -> list[str]:
         return conversation(plain, stop)
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     ("sampling", "variant", "stopping"),
     matrix(list(SAMPLING), VARIANTS, [False, True], seldom=("T0.7-p0.9", "k20", "min-p")),
@@ -174,6 +175,7 @@ def test_a_drafted_answer_is_compared_with_plain_passes_that_were_made_for_it():
         assert finished.totals.completion_tokens == len(talked.turns[-1].answer_ids)
 
 
+@pytest.mark.full
 def test_passes_that_only_measure_leave_the_conversation_as_it_is():
     with session() as talked, session() as plain:
         pinned(talked, "self")

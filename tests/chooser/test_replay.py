@@ -142,7 +142,7 @@ def test_it_is_never_two_percent_slower_than_plain(table, group):
     assert TABLES[table].pass_seconds_by_rows[1] / of_auto(table, group) >= 0.98
 
 
-@each_row("group", traces)
+@each_row("group", traces, shares=4)
 def test_nor_with_a_mixture_of_experts(group):
     """Its rows choose different experts: the first draft tokens cost most."""
     seconds = seconds_per_token(played(Replayer(MIXTURE_OF_EXPERTS), traces()[group]))
@@ -158,6 +158,8 @@ def test_its_regret_against_the_best_single_drafter_is_small(table, group):
     )
 
 
+@pytest.mark.full
+@pytest.mark.dear
 @pytest.mark.parametrize(("table", "group"), tables_and_groups())
 def test_it_comes_near_the_best_size_in_hindsight(table, group):
     """Nobody knows beforehand which of sixteen fixed sizes is the best; with 500 steps to find out, 4 % are lost."""
@@ -179,7 +181,7 @@ def turned(table: CostTable, factor: float) -> dict[int, float]:
     return {count: plain + (seconds - plain) * factor for count, seconds in table.pass_seconds_by_rows.items()}
 
 
-@each_row("group", traces)
+@each_row("group", traces, shares=4)
 def test_a_fresh_engine_earns_in_its_first_answers_what_the_best_drafter_earns(group):
     """Each of these answers is written once, with the costs of a CPU; all trials are included.
 
@@ -240,6 +242,7 @@ HARD = {
 }  # fmt: skip
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(("stale", "table", "group"), matrix(list(STALE), list(TABLES), MET, step=5))
 def test_wrong_stored_costs_are_corrected_soon(stale, table, group):
     """Wrong by a factor of three to five when the first of 500 steps is made; all that is lost before it is right.
@@ -267,6 +270,7 @@ def deceived(table: CostTable, trace: Trace, rate: float) -> Replayer:
     return player
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(("lie", "table", "group"), matrix(list(LIES), list(TABLES), list(traces()), step=5))
 def test_wrong_stored_acceptance_costs_no_more_than_wrong_stored_costs(lie, table, group):
     """All that is lost in 500 steps before it is right; the limits are those of stored costs."""
@@ -348,6 +352,7 @@ def test_many_loaded_drafters_that_never_pay_cost_less_than_two_percent(table):
     assert TABLES[table].pass_seconds_by_rows[1] / seconds >= 0.98
 
 
+@pytest.mark.full
 @each_row("table", ["cpu", "steep"])
 def test_many_loaded_drafters_leave_the_best_one_its_place(table):
     answers = [crowded(each, 0.1, seed=10 * n) for n, each in enumerate(traces()["mostly"])]
@@ -357,6 +362,7 @@ def test_many_loaded_drafters_leave_the_best_one_its_place(table):
     assert of_auto(table, "mostly") / seconds >= 0.97
 
 
+@pytest.mark.full
 @each_row("table", ["cpu", "steep"])
 def test_a_drafter_of_the_crowd_is_found_when_it_is_the_best(table):
     answers = [crowded(each, 0.85, seed=10 * n) for n, each in enumerate(traces()["never"])]

@@ -114,6 +114,7 @@ def test_the_lines_for_bash_define_a_completion(tmp_path, capsys):
     assert "specchat" in subprocess.run(shell, check=True, capture_output=True, text=True).stdout
 
 
+@pytest.mark.full
 def test_completing_imports_nothing_heavy(monkeypatch):
     for name, value in {
         COMPLETION_VARIABLE: "bash_complete", "COMP_WORDS": "specchat --target em", "COMP_CWORD": "2"

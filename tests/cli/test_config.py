@@ -308,6 +308,7 @@ def test_who_can_guess_is_said_by_the_help(capsys):
     assert all(f"{name} {drafter.description}" in said for name, drafter in DRAFTERS.items())
 
 
+@pytest.mark.full
 def test_config_imports_nothing_heavy(project):
     settings(project)
 

@@ -305,5 +305,6 @@ def test_the_bandwidth_is_measured_in_bytes_a_second():
     assert 1e8 < machine.memory_bandwidth(threads=1) < 1e13
 
 
+@pytest.mark.full
 def test_a_quick_look_imports_no_torch():
     assert "torch" not in modules_after("from specchat.cli.main import run; run(['doctor', '--quick'])")

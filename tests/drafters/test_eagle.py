@@ -38,6 +38,7 @@ def same(one: DraftTree, other: DraftTree) -> bool:
     return (one.tokens, one.parents) == (other.tokens, other.parents)
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_after_turns_and_truncations_it_drafts_like_a_new_one(kind, sampler):
@@ -142,6 +143,7 @@ def test_a_level_is_one_pass(by_operations):
     assert all(count <= EAGER.width for count in rows[1:])
 
 
+@pytest.mark.dear
 @pytest.mark.usefixtures("native_library")
 @pytest.mark.parametrize("sampler", [*TRUNCATED, *SAMPLERS])
 @pytest.mark.parametrize("growth", [EAGER, TreeConfig(), CHAIN_CONFIG], ids=["eager", "default", "chain"])

@@ -58,6 +58,7 @@ def agreement(head):
     return self_test(loaded(head), target(), PROMPTS)
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(("head", "at_least"), [("eagle3", 0.3), ("mtp", 0.4)])
 def test_the_embedded_heads_beat_chance_by_far(head, at_least):
     assert all(share > at_least > 500 * CHANCE for share in agreement(head).greedy_by_depth)
@@ -80,6 +81,7 @@ def test_the_right_one_of_two_variants_is_selected():
     assert result == agreement("eagle3")
 
 
+@pytest.mark.full
 def test_a_variant_beyond_the_depth_of_the_target_is_ignored():
     ambiguous = spec("mtp").with_variants(replace(spec("mtp"), hidden_state_layers=(13,)))
 
@@ -102,6 +104,7 @@ def test_a_misreading_agrees_less(head, misread):
     )
 
 
+@pytest.mark.full
 def test_offsets_taken_for_ids_agree_with_no_token():
     head = loaded("eagle3")
     head.draft_to_target_ids = spec("eagle3").tensors.read_tensor("d2t")
@@ -127,6 +130,7 @@ class OracleHead(DFlashHead):
         return DraftedBlocks(self.logits[rows])
 
 
+@pytest.mark.full
 def test_a_block_is_compared_with_the_tokens_after_its_anchor():
     result = self_test(OracleHead(), target(), PROMPTS)
 
@@ -200,6 +204,7 @@ class TestAHeadWithMla:
             1.0,
         )
 
+    @pytest.mark.dear
     @pytest.mark.parametrize("misreading", MLA_MISREADINGS)
     def test_is_often_wrong_with_a_misread_config(self, misreading, spec, predicted_target):
         misread = MLA_MISREADINGS[misreading](spec)
@@ -208,6 +213,7 @@ class TestAHeadWithMla:
 
         assert result.greedy_by_depth[-1] < 0.7
 
+    @pytest.mark.full
     def test_has_the_rope_layout_that_agrees_best_when_the_config_has_none(self, spec, predicted_target):
         half_split = with_mla(is_rope_interleaved=False)(spec)
 
@@ -249,6 +255,7 @@ class TestTheCachedVariant:
 
         assert len(tested) == 4
 
+    @pytest.mark.full
     def test_is_tested_again_with_another_target(self, tested, tmp_path):
         spec = inspect_head(saved_head("dflash"))
 
@@ -257,6 +264,7 @@ class TestTheCachedVariant:
 
         assert len(tested) == 4
 
+    @pytest.mark.full
     def test_is_tested_again_with_a_target_that_differs_only_in_its_weights(self, tested, tmp_path):
         spec, trained = inspect_head(saved_head("dflash")), tiny("dense-llama")
         embed = trained.embed
@@ -267,6 +275,7 @@ class TestTheCachedVariant:
 
         assert len(tested) == 4
 
+    @pytest.mark.full
     def test_is_tested_again_when_the_variants_are_others(self, tested, tmp_path):
         model, spec = tiny("dense-llama"), inspect_head(saved_head("mtp latent"))
         half_split = with_mla(is_rope_interleaved=False)(spec)
@@ -276,6 +285,7 @@ class TestTheCachedVariant:
 
         assert len(tested) == 4
 
+    @pytest.mark.dear
     @pytest.mark.parametrize(
         "content",
         [*(pytest.param(text, marks=pytest.mark.full) for text in ("", "[]")), '{"variant": 7}', '{"variant": "1"}'],
@@ -290,6 +300,7 @@ class TestTheCachedVariant:
 
         assert len(tested) == 4
 
+    @pytest.mark.dear
     @pytest.mark.parametrize("kind", ["dflash", "mtp latent"])
     def test_is_found_with_one_head_in_memory_at_a_time(self, kind, monkeypatch, tmp_path):
         alive, most, loads = WeakSet(), [], []

@@ -203,6 +203,7 @@ def test_past_texts_are_read_again_on_refresh():
     assert [recall.suffix_array.tokens[place.next_index] for place in recall.suffix_array.find([1, 2], 4)] == [9, 3]
 
 
+@pytest.mark.full
 @given(
     st.lists(st.lists(st.integers(0, 3), max_size=12), max_size=5), st.lists(st.integers(0, 3), min_size=1, max_size=9)
 )

@@ -69,6 +69,7 @@ def written(variant: str, sampler: str, question: str) -> tuple[list[int], list[
     return writing.tokens, steps
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     ("variant", "sampler", "question"), matrix(VARIANTS, list(SAMPLERS), list(QUESTIONS), seldom=("T0.8", "penalty"))
 )
@@ -76,6 +77,7 @@ def test_no_trained_head_changes_the_text(variant, sampler, question):
     assert written(variant, sampler, question)[0] == written("plain", sampler, question)[0]
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(("variant", "least"), [("eagle3", 2.5), ("mtp", 3.0), ("mtp chain", 2.0)])
 def test_a_trained_head_beats_chance_by_far(variant, least):
     steps = [step for question in QUESTIONS for step in written(variant, "greedy", question)[1]]
@@ -83,6 +85,7 @@ def test_a_trained_head_beats_chance_by_far(variant, least):
     assert sum(len(step.committed_tokens) for step in steps) / len(steps) > least  # chance: 1 / 8192
 
 
+@pytest.mark.full
 def test_a_tree_is_accepted_longer_than_a_chain():
     def passes(variant: str) -> int:
         return sum(len(written(variant, sampler, "chat")[1]) for sampler in ("greedy", "T0.8"))

@@ -15,7 +15,7 @@ from tools.contract_table import outcomes
 from tools.lossy_edits import COUNT, outcomes_of, own_files
 from tools.refactoring_cases import read_cases
 
-SHARES = 3  # of the cases with each model; a default run has the first
+SHARES = 8  # of the cases with each model; a default run has the first
 APP = """\
 import os
 import json
@@ -518,6 +518,7 @@ def test_every_front_end_without_a_review_refuses_it_and_says_why(tmp_path, monk
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.full
 def test_data_that_is_nested_without_end_is_no_trouble():
     for one, other in (('{"a":', "}"), ("[", "]")):
         deep = one * 5000 + "1" + other * 5000

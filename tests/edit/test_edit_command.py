@@ -90,6 +90,7 @@ def test_the_help_names_the_profile_of_edits(edit):
     assert b"[default: edit]" in edit("--help").out
 
 
+@pytest.mark.full
 def test_regions_of_a_long_file_are_requested_one_by_one(edit, tmp_path):
     file, filler = tmp_path / "long.py", "".join(f"value_{number} = 'old_one'\n" for number in range(1500))
     file.write_text(f"def old_one():\n    pass\n\n\n{filler}\n\ndef new_two():\n    old_one()\n")
@@ -182,6 +183,7 @@ def test_without_an_engine_the_file_and_the_text_stay(edit, file, monkeypatch):
     assert (7, before, "") == (filtered.code, filtered.out, filtered.err)
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_the_file_untouched_and_has_its_own_exit_code(file, runtime, number):
     script = f"""if True:

@@ -65,7 +65,8 @@ def restart(folder: Path) -> UndoStore:
     return store
 
 
-def test_an_edit_that_is_killed_at_any_system_call_changes_all_files_or_none(folder):
+@pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.full)])
+def test_an_edit_that_is_killed_at_any_system_call_changes_all_files_or_none(folder, stride):
     """Two files are replaced, one is created and one is removed."""
 
     def write() -> None:
@@ -88,7 +89,7 @@ def test_an_edit_that_is_killed_at_any_system_call_changes_all_files_or_none(fol
         outcomes.append((is_whole, bool(store.notices)))
         if not was_killed:
             break
-        step += 1
+        step += stride
 
     assert step > 15
     assert {(False, False), (False, True), (True, False)} == set(outcomes)

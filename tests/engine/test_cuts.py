@@ -155,7 +155,7 @@ def _short_files(monkeypatch):
     monkeypatch.setattr(kv_files, "MIN_TOKENS", 2)
 
 
-@each_row("name", MODELS)
+@each_row("name", MODELS, shares=3)
 def test_rows_do_not_depend_on_how_a_text_was_cut(name, tmp_path):
     assert different_seeds(MODELS[name](tmp_path), range(5), tmp_path) == []
 

@@ -107,7 +107,7 @@ def test_no_drafter_can_change_the_text_under_a_grammar(drafter, sampler):
     assert answer(drafter, sampler) == plainly(sampler)
 
 
-@each_row("drafter", ["chaos", "draft", "eagle3"])
+@each_row("drafter", ["chaos", "draft", "eagle3"], shares=3)
 @each_row("sampler", SAMPLERS)
 def test_every_text_matches_the_grammar(drafter, sampler):
     grammar = Counting()
@@ -116,6 +116,7 @@ def test_every_text_matches_the_grammar(drafter, sampler):
     assert grammar.read[-1] == END
 
 
+@pytest.mark.full
 @each_row("drafter", ["chaos", "suffix", "mtp"])
 def test_in_exact_mode_too(drafter):
     assert answer(drafter, "T1", exact=True) == answer(None, "T1", exact=True)

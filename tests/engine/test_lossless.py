@@ -118,6 +118,7 @@ def test_no_drafter_can_change_the_text(shape, drafter, sampler, stop):
     assert texts == plainly(shape, sampler, stop)
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     ("shape", "head", "sampler", "stop"),
     matrix(["gemma3", "dense-llama", "graphs-mistral"], HEADS, list(SAMPLERS), list(PLANS), rounds=3),
@@ -129,6 +130,7 @@ def test_no_head_can_change_the_text(shape, head, sampler, stop):
     assert texts == plainly(shape, sampler, stop)
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_no_assistant_can_change_the_text(sampler):
     model = target("dense-gemma4")
@@ -177,6 +179,7 @@ def test_greedy_text_is_that_of_transformers(shape, penalty):
     assert ours == theirs[0, len(PROMPT) :].tolist()
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_a_perfect_drafter_is_always_accepted(sampler):
     model, drafter = target("qwen3"), DraftModelDrafter(target("qwen3"), chain_length=4)

@@ -40,7 +40,7 @@ def alone(shape: str, tokens: list[int]) -> torch.Tensor:
 
 
 @each_row("exact", [False, True])
-@each_row("shape", TARGETS)
+@each_row("shape", TARGETS, shares=4)
 def test_every_node_has_the_logits_of_its_path(shape, exact):
     model, tree = target(shape, exact=exact), branching()
     cache = model.pool.open()
@@ -125,6 +125,7 @@ def test_columns_are_selected_by_layer():
     assert select_layers(features, (0, 2, FINAL_NORM), (0, 2, FINAL_NORM)) is features
 
 
+@pytest.mark.full
 @each_row("shape", ["dense-llama", "dense-qwen3", "dense-mistral", "graphs-qwen3", "graphs-mistral"])
 def test_an_early_exit_equals_a_network_of_that_depth(shape):
     model = target(shape)

@@ -23,7 +23,7 @@ def steps_of(sampler: Sampler, *, wants_probabilities: bool) -> list[Step]:
     return write(generation, config)
 
 
-@each_row("sampler", [Sampler(), Sampler(1.0, seed=1)])
+@each_row("sampler", [Sampler(1.0, seed=1), Sampler()], shares=2)
 def test_they_are_those_of_the_model_after_the_text_so_far(sampler):
     steps = steps_of(sampler, wants_probabilities=True)
 
@@ -42,6 +42,7 @@ def test_they_are_those_of_the_model_after_the_text_so_far(sampler):
             return
 
 
+@pytest.mark.full
 @each_row("sampler", [Sampler(), Sampler(1.0, seed=1)])
 def test_who_wants_them_gets_the_same_steps(sampler):
     torch.manual_seed(0)

@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 import torch
 
 from specchat.engine.accept import accept
@@ -68,6 +69,7 @@ def processed_by_transformers(sampler: Sampler, logits: torch.Tensor) -> torch.T
     return logits
 
 
+@pytest.mark.full
 def test_the_nucleus_is_found_beyond_the_shortlist():
     sampler = Sampler(1.0, top_p=0.95, seed=1)
     flat = torch.zeros(1, 4000)  # 0.95 of the mass are 3800 tokens, the shortlist has 1024

@@ -50,7 +50,9 @@ def readers_of_wall_clocks(package: Path) -> set[str]:
     return {
         path.relative_to(package).as_posix()
         for path in package.rglob("*.py")
-        if "tests" not in path.relative_to(package).parts and reads_wall_clock(path.read_text(encoding="utf-8"))
+        if "tests" not in path.relative_to(package).parts
+        and "time" in (text := path.read_text(encoding="utf-8"))
+        and reads_wall_clock(text)
     }
 
 

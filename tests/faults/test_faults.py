@@ -35,6 +35,7 @@ def test_cancelled_answers_leave_nothing_and_the_next_one_is_that_of_a_fresh_ses
     assert found.is_clean(), found
 
 
+@pytest.mark.full
 def test_a_pass_without_memory_ends_its_answer_in_a_sentence_and_the_next_one_is_that_of_a_fresh_session(engine):
     found = memory.fail_at_random(engine, len(memory.FAILURES), SEED)
 

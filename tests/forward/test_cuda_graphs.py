@@ -54,6 +54,7 @@ def test_no_turn_captures_after_that():
         assert len(answer(model, Chaos(2), text, Sampler(0.8, seed=2))) == 40
 
 
+@pytest.mark.full
 def test_a_graph_depends_on_the_number_of_rows_alone():
     model, graphs = graphed()
     one, other = model.pool.open(), model.pool.open()
@@ -194,6 +195,7 @@ def test_exact_mode_with_graphs_is_bit_identical_to_plain_decoding(dtype):
     assert torch.equal(logits(), logits(4, 5, 6))
 
 
+@pytest.mark.full
 def test_tokens_on_the_device_stay_there():
     model, _graphs = graphed()
     lists, tensors = model.pool.open(), model.pool.open()
@@ -204,6 +206,7 @@ def test_tokens_on_the_device_stay_there():
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(outputs, expected, strict=True))
 
 
+@pytest.mark.full
 def test_a_draft_model_drafts_the_same_with_graphs():
     with_graphs, plain = target("graphs-qwen3"), target("dense-qwen3")
     assert isinstance(with_graphs, LlamaModel)

@@ -34,6 +34,7 @@ def network(family):
     return tiny_network(family)
 
 
+@pytest.mark.full
 @each_row("family", FORMS)
 def test_a_family_is_decoded_in_the_best_form_that_is_right(family):
     form = find_form(network(family), BatchLimits())
@@ -43,6 +44,7 @@ def test_a_family_is_decoded_in_the_best_form_that_is_right(family):
     assert reason in form.reason
 
 
+@pytest.mark.full
 @each_row("family, name", [("bamba", OWN_CACHE), ("qwen3_moe", TREES), ("gpt2", TREES)])
 def test_rounding_to_16_bits_does_not_change_the_form_or_the_weights(family, name):
     rounded = tiny_network(family).to(torch.bfloat16)
@@ -134,7 +136,7 @@ def test_a_network_that_continues_a_state_with_one_token_only_needs_the_plugin(t
     assert "pip install ./plugins/specchat-hybrids" in str(refused.value)
 
 
-@each_row("family", ["lfm2", "bloom"])
+@each_row("family", ["lfm2", "bloom"], shares=2)
 def test_a_network_over_its_own_cache_decodes_plainly_and_one_line_names_the_plugin(family, tmp_path, capsys):
     network(family).save_pretrained(tmp_path / family)
     model = load_model(tmp_path / family, LoadOptions(dtype="float32", device="cpu"))

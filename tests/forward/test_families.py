@@ -95,6 +95,7 @@ def test_an_embedding_is_scaled_as_hidden_state_0_of_transformers():
     assert torch.allclose(target("dense-gemma3").embed(torch.tensor(TEXT)), states[0][0], atol=1e-5)
 
 
+@pytest.mark.full
 @each_row(
     "model",
     [lambda: target("graphs-gemma4"), lambda: target("dense-gemma4", dtype=torch.float64)],

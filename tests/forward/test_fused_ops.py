@@ -96,6 +96,7 @@ def attention_results(
         return [output, *(dequantize_rows(each, dtype) if is_int8 else each.clone() for each in layers)]
 
 
+@pytest.mark.full
 @each_row("sizes", SHAPES)
 def test_attention_has_the_output_and_the_cache_of_torch(sizes):
     """For one row, for the nodes of a tree, and for so many rows that threads share blocks of them."""

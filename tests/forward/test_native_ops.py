@@ -263,6 +263,7 @@ def test_the_environment_variable_disables_the_kernels(monkeypatch):
     assert load_again() == native_ops.NativeKernels(None, "SPECCHAT_KERNELS=none is set")
 
 
+@pytest.mark.full
 def test_the_text_is_the_same_with_and_without(monkeypatch, compiler, native_library):
     compiler(copying(native_library))
     model = target("dense-qwen3")

@@ -66,6 +66,7 @@ def count_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
+@pytest.mark.full
 @each_row("name", sorted({*SHAPES, *VARIATIONS}))
 def test_these_families_have_layers_that_one_call_computes(name):
     model = target(f"dense-{name}")
@@ -76,7 +77,7 @@ def test_these_families_have_layers_that_one_call_computes(name):
 
 @each_row("is_int8", [False, True])
 @each_row("dtype", [torch.float32, torch.bfloat16])
-@each_row("name", NATIVE)
+@each_row("name", NATIVE, shares=4)
 def test_a_pass_has_the_bits_of_its_operations(monkeypatch, name, dtype, is_int8):
     model = target(f"dense-{name}", dtype=dtype, has_int8_kv=is_int8)
     assert isinstance(model, LlamaModel)

@@ -51,6 +51,7 @@ def activations(dtype: torch.dtype, count: int = 19, inputs: int = INPUTS) -> to
     return torch.randn(count, inputs, generator=torch.Generator().manual_seed(3)).to(dtype)
 
 
+@pytest.mark.full
 @needs_kernels
 @each_row("name", PACKED_FORMATS)
 def test_a_packed_weight_has_the_numbers_that_the_package_gguf_reads(kernels: NativeKernels, name):

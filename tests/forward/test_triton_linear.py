@@ -54,6 +54,7 @@ def test_the_product_is_that_of_dequantized_weights(inputs, outputs, group_size,
     assert torch.allclose(int4_product(rows, weight, bias).float(), expected, tolerance, tolerance)
 
 
+@pytest.mark.full
 def test_a_prefill_is_multiplied_by_the_same_weights():
     weight, rows = weight_of(40, 200, 64), rows_of(torch.float32, FEW_ROWS + 5, 200)
 

@@ -70,6 +70,7 @@ def waits_per_step(gpu: FakeGpu, model: Model, drafter: Drafter | None, sampler:
     return gpu.waits.total() / (len(steps) - 6)
 
 
+@pytest.mark.full
 def test_a_conversation_follows_one_that_was_closed(gpu):
     model = gpu_model()
     first = generation(model)
@@ -112,6 +113,7 @@ def test_a_capture_that_fails_costs_the_graphs_and_not_the_answer(caplog, monkey
     assert caplog.text.count("not permitted") == 1
 
 
+@pytest.mark.full
 def test_the_time_of_a_capture_is_not_that_of_a_pass(monkeypatch: pytest.MonkeyPatch):
     seconds = [0.0]
     capture = torch.cuda.graph
@@ -247,6 +249,7 @@ def test_a_row_is_sampled_the_same_alone_and_among_others(sampler):
     assert texts[0] == texts[1] == texts[2]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shape", ["dense-qwen3_moe", "dense-gpt_oss"])
 def test_a_mixture_of_experts_has_no_graph_and_the_text_of_a_cpu(gpu, shape):
     texts = list[list[int]]()

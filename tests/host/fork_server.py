@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import atexit
 import gc
-import json
+import marshal
 import os
 import runpy
 import select
@@ -80,7 +80,7 @@ def _run_and_report(peer: socket.socket) -> NoReturn:
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
         os.close(descriptor)
-    order = json.loads(content)
+    order = marshal.loads(content)
     _become(order["module"], order["arguments"], order["environment"], order["folder"])
 
 

@@ -2,22 +2,23 @@
 
     python -I -S start_forked.py ADDRESS MODULE ARGUMENTS
 
-Imports next to nothing: its start is most of what is left of the start of a host.
+Imports next to nothing, not even `json` and `socket`: its start is most of what is left of the start of a host.
 """
 
-import json
+import _socket as socket
+import marshal
 import os
-import socket
 import sys
 
 
 def run(address: str, module: str, arguments: list[str]) -> int:
     """Run the module until it leaves the foreground; its exit code."""
     order = {"module": module, "arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd()}  # noqa: PTH109 (imports less)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
-        server.connect(address)
-        socket.send_fds(server, [json.dumps(order).encode()], [0, 1, 2])
-        return int(server.recv(20))
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    server.connect(address)
+    streams = b"".join(descriptor.to_bytes(4, sys.byteorder) for descriptor in (0, 1, 2))
+    server.sendmsg([marshal.dumps(order)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)])
+    return int(server.recv(20))
 
 
 if __name__ == "__main__":

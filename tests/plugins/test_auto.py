@@ -112,6 +112,7 @@ def test_a_fault_is_shown_with_the_answer_once(drafting):
     assert all(isinstance(events[-1], Finished) for events in answers)
 
 
+@pytest.mark.full
 def test_a_plugin_that_is_not_selected_is_not_heard(drafting):
     heard = []
     drafting.knowing = lambda _parts: Listening(heard)

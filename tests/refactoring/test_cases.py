@@ -21,12 +21,12 @@ from specchat.refactoring import RefusedError, plan_refactorings
 from specchat.refactoring.find_refactoring import make_refactoring
 from tools.refactoring_cases import Case, Outcome, read_cases, run_case
 
-SHARES = 3
+SHARES = 6
 MAX_REFUSED = 1  # jedi 0.20 does not know the parameters of types
 
 
 def share_of_cases(share: int) -> list[Case]:
-    """A third of the cases. The first has each operation in each language, with a trap or none, done or refused."""
+    """A share of the cases. The first has each operation in each language, with a trap or none, done or refused."""
     shares, counts = list[Case](), Counter[tuple[str, str, bool, bool]]()
     for case in read_cases():
         sort = (case.kind, case.language, bool(case.trap), case.after is None)

@@ -61,6 +61,7 @@ class Terminal:
         return code
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("environment", [{"TERM": "dumb"}, {"TERM": "xterm", "NO_COLOR": "1"}], ids=str)
 def test_a_plain_terminal_is_never_drawn_on(runtime, environment):
     terminal = Terminal(**environment)
@@ -107,6 +108,7 @@ def test_loading_other_models_needs_a_yes(runtime):
     assert 0 == terminal.close()
 
 
+@pytest.mark.full
 def test_a_capable_terminal_completes_and_shows_the_status(runtime):
     terminal = Terminal(TERM="xterm", NO_COLOR="")
     terminal.expect("profile chat")

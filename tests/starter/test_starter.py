@@ -35,6 +35,7 @@ def answer(request: Request, variant: str) -> tuple[str, Totals]:
     return "".join(event.text for event in events if isinstance(event, TextDelta)), events[-1].totals
 
 
+@pytest.mark.full
 def test_it_is_the_model_of_a_profile_that_names_none():
     assert "starter" == load_profile("chat").models.target
     assert 49152 == engine().models.target.vocab_size
@@ -59,11 +60,13 @@ def test_it_edits_a_text_that_is_attached():
     assert text.strip() == TEXT.replace("Ada Lind", "Marie Holm")
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("request_", [FUNCTION, EDIT, CAPITAL], ids=["function", "edit", "fact"])
 def test_drafts_do_not_change_the_text(request_):
     assert answer(request_, "plain")[0] == answer(request_, "auto")[0]
 
 
+@pytest.mark.full
 def test_an_edit_takes_a_fraction_of_the_passes():
     assert answer(EDIT, "suffix")[1].tokens_per_step > 4
 

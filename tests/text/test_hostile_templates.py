@@ -198,13 +198,14 @@ def _unlimited(function, *arguments, **options):
         return function(*arguments, **options)
 
 
-@pytest.mark.parametrize("fraction", [24, pytest.param(1, marks=pytest.mark.full)])
-def test_a_hostile_template_is_refused_in_one_sentence(fraction):
+@pytest.mark.parametrize(("fraction", "share"), [(24, 4), pytest.param(1, 1, marks=pytest.mark.full)])
+def test_a_hostile_template_is_refused_in_one_sentence(fraction, share):
     """With the whole budget, the slowest take a second or two each, and none takes more memory than there is."""
+    tried = dict([*HOSTILE.items()][::share])
     program = PROGRAM % (fraction, MEMORY_BYTES, SECONDS)
     ran = subprocess.run(
         [sys.executable, "-c", program],
-        input=json.dumps(HOSTILE),
+        input=json.dumps(tried),
         capture_output=True,
         text=True,
         timeout=240,
@@ -212,5 +213,5 @@ def test_a_hostile_template_is_refused_in_one_sentence(fraction):
     )
     results = {name: result for name, result, _seconds in map(json.loads, ran.stdout.splitlines())}
 
-    assert list(results) == list(HOSTILE), f"it ended in {list(HOSTILE)[len(results)]!r}: {ran.stderr[-300:]}"
+    assert list(results) == list(tried), f"it ended in {list(tried)[len(results)]!r}: {ran.stderr[-300:]}"
     assert not {name for name, text in results.items() if not isinstance(text, str) or not text or "\n" in text}

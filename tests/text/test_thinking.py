@@ -49,7 +49,7 @@ def test_a_transcript_cut_at_every_character_parses_as_the_whole(name, answer):
     ]
 
 
-@EVERY_FORMAT
+@each_row("name", FORMATS, shares=3)
 @given(text=PIECES, cuts=st.sets(st.integers(0, 60)), is_open=st.booleans())
 @settings(max_examples=60)
 def test_no_cut_changes_the_parts(name, text, cuts, is_open):

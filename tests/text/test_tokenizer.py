@@ -84,6 +84,7 @@ def test_byte_level_tokens_are_decoded_as_the_library_decodes_them(ids):
     assert tokenizer_of("byte_level").decode(ids) == backend.decode(ids, skip_special_tokens=True)
 
 
+@pytest.mark.dear
 @given(text=st.text(st.sampled_from("<|end>user \n" + SPLIT_MARK), max_size=30))
 @settings(max_examples=100)
 @pytest.mark.parametrize("family", FAMILIES)

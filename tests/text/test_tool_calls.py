@@ -116,7 +116,7 @@ def test_a_transcript_cut_at_every_character_parses_as_the_whole(name, before, a
     assert text_in(whole) == before + after.strip()
 
 
-@EVERY_FORMAT
+@each_row("name", ALL_FORMATS, shares=3)
 @given(text=PIECES, cuts=st.sets(st.integers(0, 80)))
 @settings(max_examples=50)
 def test_no_cut_changes_the_parts(name, text, cuts):

@@ -33,6 +33,7 @@ async def answer(driver, key: str) -> None:
     approval.answer_with_key(key)
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(("key", "is_written"), [("y", True), ("a", True), ("n", False)])
 def test_a_write_asks_with_its_diff_and_the_calls_are_lines(run_on_screen, project, key, is_written):
     async def scenario(driver):
@@ -62,6 +63,7 @@ def test_stop_ends_the_work_and_the_prompt_is_back(run_on_screen, project):
     assert not (project / "new.txt").exists()
 
 
+@pytest.mark.full
 def test_an_outcome_unfolds_and_stored_calls_are_shown_again(run_on_screen, project):
     async def scenario(driver):
         await driver.run_command("/agent plan")

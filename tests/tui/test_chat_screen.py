@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from specchat.tui.markdown_answer import MarkdownAnswer
 from tests.processes import modules_after
 
 
+@pytest.mark.full
 def test_the_screen_opens_without_torch():
     loaded = modules_after("import specchat.tui.app, specchat.cli.chat")
 

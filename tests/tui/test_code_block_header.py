@@ -89,6 +89,7 @@ def heads(driver, turn: int) -> list[str]:
     return [str(head.render()).strip() for head in driver.turns[turn].query(CodeBlockHeader)]
 
 
+@pytest.mark.full
 def test_every_block_of_a_finished_answer_has_a_header(run_on_screen):
     async def scenario(driver):
         await driver.submit(f"write {ANSWER}")

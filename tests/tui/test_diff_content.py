@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,6 +10,7 @@ from specchat.drawing.glyphs import printable
 from specchat.tui.diff_content import diff_content
 
 
+@pytest.mark.full
 @given(
     st.sampled_from(["a.py", "b.md", "c", "d.json", "e.rs"]),
     st.lists(st.tuples(st.sampled_from("+- @"), st.text(st.characters(exclude_characters="\n"))).map("".join)),

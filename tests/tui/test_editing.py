@@ -104,6 +104,7 @@ def test_accepting_all_is_the_text_of_the_model_and_accepting_none_the_old_one(r
     run_on_screen(scenario)
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     ("keys", "names"),
     [("ua", (2, 12, 22)), ("ynuya", (2, 12, 22)), ("snyd", (12,))],
@@ -122,6 +123,7 @@ def test_every_letter_does_what_it_does_on_the_command_line(run_on_screen, file,
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_a_hunk_can_be_edited_in_place(run_on_screen, file):
     async def scenario(driver):
         await begin(driver, "/edit a.py replace total amount")
@@ -135,6 +137,7 @@ def test_a_hunk_can_be_edited_in_place(run_on_screen, file):
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_leaving_the_editing_of_a_hunk_comes_back_to_its_letters(run_on_screen, file):
     async def scenario(driver):
         await begin(driver, "/edit a.py replace total amount")
@@ -146,6 +149,7 @@ def test_leaving_the_editing_of_a_hunk_comes_back_to_its_letters(run_on_screen, 
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_a_hunk_can_be_rewritten_with_a_comment(run_on_screen, file):
     file.write_text("a = 1\nb = 2\nc = 3\n")
 
@@ -162,6 +166,7 @@ def test_a_hunk_can_be_rewritten_with_a_comment(run_on_screen, file):
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_what_does_not_parse_in_part_is_decided_again(run_on_screen, file):
     new = f'text = """\n{OLD}"""\nx = 1'
 
@@ -205,6 +210,7 @@ def test_quitting_a_review_writes_nothing_and_keeps_the_unsent_text(run_on_scree
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_a_request_that_is_queued_during_an_edit_is_sent_after_it(run_on_screen, file):
     async def scenario(driver):
         await begin(driver, "/edit a.py replace total amount")
@@ -230,6 +236,7 @@ def test_a_file_that_changes_meanwhile_is_not_touched(run_on_screen, file):
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_several_files_are_written_together(run_on_screen, file):
     other = file.with_name("b c.py")
     other.write_text("total = 1\n")
@@ -260,6 +267,7 @@ WRONG = {
 }
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(("size", "colour"), matrix([(60, 18), (80, 24), (120, 35)], ["colours", "none"], rounds=1))
 def test_an_edit_that_is_not_taken_shows_its_text_the_reason_and_the_next_step(
     run_on_screen, file, size, colour, monkeypatch
@@ -293,6 +301,7 @@ def test_a_hunk_is_a_question_with_words_and_has_the_colours_of_its_language(run
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_an_error_is_one_line_and_the_unsent_text_stays(run_on_screen, file):
     async def scenario(driver):
         await driver.type("a draft")
@@ -306,6 +315,7 @@ def test_an_error_is_one_line_and_the_unsent_text_stays(run_on_screen, file):
     run_on_screen(scenario, size=(160, 30))
 
 
+@pytest.mark.full
 def test_a_block_of_an_answer_is_written_to_the_file_that_it_names(run_on_screen, file):
     async def scenario(driver):
         await driver.ask(f"write ```python a.py\n{NEW}```\n\n```python\nx = 1\n```")
@@ -319,6 +329,7 @@ def test_a_block_of_an_answer_is_written_to_the_file_that_it_names(run_on_screen
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_a_block_becomes_a_new_file_after_a_look(run_on_screen, file):
     made = file.with_name("made.py")
 
@@ -361,6 +372,7 @@ def test_a_block_is_not_written_just_anywhere(run_on_screen, file):
     run_on_screen(scenario, size=(160, 30))
 
 
+@pytest.mark.full
 def test_a_block_with_gaps_that_fits_nowhere_for_certain_is_not_written(run_on_screen, file):
     async def scenario(driver):
         await driver.ask("write ```python a.py\nx = 1\n# ... rest of the code ...\n```")

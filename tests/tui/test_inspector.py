@@ -145,6 +145,7 @@ def test_the_newest_answer_is_followed_to_the_next_question(run_on_screen):
     run_on_screen(scenario, size=WIDE)
 
 
+@pytest.mark.full
 def test_a_stored_conversation_is_inspected_after_it_is_opened_again(run_on_screen):
     async def first(driver):
         await driver.ask("guess 3")
@@ -342,6 +343,7 @@ def test_f1_lists_the_keys_of_the_inspector(run_on_screen):
     run_on_screen(scenario, size=(160, 60))
 
 
+@pytest.mark.full
 def test_probabilities_are_shown_for_answers_asked_while_it_is_open_and_computed_for_no_other(run_on_screen):
     async def scenario(driver):
         await driver.ask("guess 3")

@@ -36,6 +36,7 @@ async def two_turns(driver):
     await driver.ask("write second")
 
 
+@pytest.mark.full
 def test_the_arrows_select_an_answer_and_a_line_shows_what_its_keys_do(run_on_screen):
     async def scenario(driver):
         await two_turns(driver)
@@ -54,6 +55,7 @@ def test_the_arrows_select_an_answer_and_a_line_shows_what_its_keys_do(run_on_sc
     run_on_screen(scenario, preferences=Preferences({"copy": "f12"}))
 
 
+@pytest.mark.full
 def test_a_selected_answer_is_in_sight_from_its_question_on(run_on_screen):
     async def scenario(driver):
         for question in ("count 3", "count 900", "count 901"):
@@ -67,6 +69,7 @@ def test_a_selected_answer_is_in_sight_from_its_question_on(run_on_screen):
     run_on_screen(scenario, size=(80, 24))
 
 
+@pytest.mark.full
 def test_y_copies_an_answer_c_its_code_and_control_c_the_selection(run_on_screen, copied):
     async def scenario(driver):
         await driver.submit("write ```python\nx = 1\n```")
@@ -201,6 +204,7 @@ def test_another_answer_hides_none_and_a_click_switches_between_them(run_on_scre
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_f_continues_in_a_copy_from_there(run_on_screen):
     async def scenario(driver):
         await two_turns(driver)
@@ -252,6 +256,7 @@ def test_control_c_stops_then_clears_then_leaves(run_on_screen):
     run_on_screen(scenario)
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("leave", ["ctrl+q", "/quit"])
 def test_there_are_ways_out(run_on_screen, leave):
     async def scenario(driver):
@@ -261,6 +266,7 @@ def test_there_are_ways_out(run_on_screen, leave):
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_lists_and_commands_change_the_settings_of_the_conversation(run_on_screen):
     async def scenario(driver):
         await driver.press("f4", "down", "escape")
@@ -301,6 +307,7 @@ def test_f4_offers_what_can_run_now_and_says_why_the_rest_cannot(run_on_screen):
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_f6_continues_with_another_model_which_is_in_the_title_then(run_on_screen):
     async def scenario(driver):
         await driver.ask("count 2")
@@ -314,6 +321,7 @@ def test_f6_continues_with_another_model_which_is_in_the_title_then(run_on_scree
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_f8_changes_the_colours_and_they_are_remembered(run_on_screen):
     async def scenario(driver):
         await driver.press("f8")
@@ -329,6 +337,7 @@ def test_f8_changes_the_colours_and_they_are_remembered(run_on_screen):
     run_on_screen(later)
 
 
+@pytest.mark.full
 def test_escape_closes_a_list_also_when_something_else_has_the_focus(run_on_screen):
     async def scenario(driver):
         await two_turns(driver)
@@ -359,6 +368,7 @@ def test_f1_begins_with_the_keys_one_needs_and_f1_escape_or_a_letter_closes_it(r
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_f1_shows_changed_keys_and_on_a_small_screen_every_key_is_reached_by_scrolling(run_on_screen):
     async def scenario(driver):
         await driver.press("f12")
@@ -372,6 +382,7 @@ def test_f1_shows_changed_keys_and_on_a_small_screen_every_key_is_reached_by_scr
     run_on_screen(scenario, size=(60, 18), preferences=Preferences({"help": "f12"}))
 
 
+@pytest.mark.full
 def test_letters_and_pastes_go_to_the_prompt_wherever_the_focus_is(run_on_screen):
     async def scenario(driver):
         await driver.ask("count 3")
@@ -401,6 +412,7 @@ def test_help_lists_the_commands_of_every_front_end_and_of_the_screen(run_on_scr
     run_on_screen(scenario, size=(100, 90))
 
 
+@pytest.mark.full
 def test_every_command_is_in_the_palette(run_on_screen):
     async def scenario(driver):
         titles = {command.title for command in driver.app.get_system_commands(driver.app.screen)}
@@ -412,6 +424,7 @@ def test_every_command_is_in_the_palette(run_on_screen):
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_the_page_keys_scroll_and_no_line_moves_until_the_end_is_in_sight_again(run_on_screen):
     async def scenario(driver):
         await driver.ask("count 900")
@@ -433,6 +446,7 @@ def test_the_page_keys_scroll_and_no_line_moves_until_the_end_is_in_sight_again(
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_a_list_that_comes_and_goes_leaves_the_end_in_sight(run_on_screen):
     async def scenario(driver):
         await driver.ask("count 900")
@@ -451,6 +465,7 @@ def test_a_list_that_comes_and_goes_leaves_the_end_in_sight(run_on_screen):
     run_on_screen(scenario, size=(80, 16))
 
 
+@pytest.mark.full
 def test_a_private_chat_keeps_versions_as_well(run_on_screen):
     async def scenario(driver):
         await driver.ask("write one")

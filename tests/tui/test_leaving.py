@@ -59,6 +59,7 @@ def during(monkeypatch):
     return interrupt
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     ("owner", "name"),
     [STEPS[0], *(pytest.param(*each, marks=pytest.mark.full) for each in STEPS[1:-1]), STEPS[-1]],
@@ -96,6 +97,7 @@ def test_the_screen_may_close_while_a_conversation_opens(run_on_screen, during, 
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_an_error_of_a_living_screen_is_not_hidden(run_on_screen, monkeypatch):
     def cannot_be_drawn(*_arguments):
         raise MountError("not here")
@@ -131,6 +133,7 @@ def test_older_turns_and_another_conversation_do_not_get_in_each_others_way(run_
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_an_answer_appears_under_its_request_also_when_another_was_shown_before(run_on_screen):
     async def scenario(driver):
         await driver.chat.presenter.start_turn("second")  # typed while "/retry" was being sent
@@ -149,6 +152,7 @@ def test_an_answer_appears_under_its_request_also_when_another_was_shown_before(
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_a_list_of_questions_may_be_older_than_the_conversation(run_on_screen):
     async def scenario(driver):
         driver.app.worker_messages.put(conversation(3))
@@ -165,6 +169,7 @@ def test_a_list_of_questions_may_be_older_than_the_conversation(run_on_screen):
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_a_click_brings_older_turns(run_on_screen):
     async def scenario(driver):
         driver.app.worker_messages.put(conversation(14))
@@ -177,6 +182,7 @@ def test_a_click_brings_older_turns(run_on_screen):
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_two_pickers_for_the_same_area_do_not_collide(run_on_screen):
     async def scenario(driver):
         driver.chat.post_message(ForScreen(EngineLost("it is gone")))

@@ -28,6 +28,7 @@ def test_the_answer_comes_from_the_notes_and_a_line_says_which_file_was_summariz
     run_on_screen(scenario, session_request=SessionRequest(settings=read_settings("narrow")))
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("book")
 def test_escape_stops_the_reading_and_the_question_is_not_part_of_the_conversation(run_on_screen, monkeypatch):
     monkeypatch.setattr(part_reader, "PART_PROMPT", "slowly 100000")

@@ -86,6 +86,7 @@ def test_the_page_about_keys_lists_every_action_with_its_keys():
     assert listed == {action: list(dict.fromkeys(keys)) for action, keys in bound.items()}
 
 
+@pytest.mark.full
 def test_a_chosen_key_replaces_the_default_key(run_on_screen):
     async def scenario(driver):
         await driver.press("f3")

@@ -176,6 +176,7 @@ def test_an_at_sign_offers_files_and_the_file_goes_with_the_question(run_on_scre
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_a_name_with_spaces_is_completed_in_quotes(run_on_screen, tmp_path, monkeypatch):
     (tmp_path / "my notes.txt").write_text("old text")
     monkeypatch.chdir(tmp_path)

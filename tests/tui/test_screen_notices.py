@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from specchat.host.client import SessionRequest
 from specchat.profile.settings import read_settings
 
 
+@pytest.mark.full
 def test_a_nearly_full_context_adds_one_note_under_the_answer_that_filled_it(run_on_screen):
     async def scenario(driver):
         await driver.ask("count 236")

@@ -41,6 +41,7 @@ def test_a_conversation_is_continued_from_the_list(run_on_screen):
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_single_questions_stand_below_the_chats_with_model_and_length(run_on_screen):
     with Conversation(SessionRequest(kind="ask", settings=read_settings())) as conversation:
         list(conversation.ask(Request("count 2")))

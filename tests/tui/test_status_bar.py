@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from specchat.chat.events import CommittedToken, Routed, StepDone
 from specchat.host.client import SessionRequest
 from specchat.profile.settings import read_settings
@@ -9,6 +11,7 @@ from specchat.tui import background_requests
 from specchat.tui.status_bar import StatusBar
 
 
+@pytest.mark.full
 def test_the_tooltip_shows_the_reason(run_on_screen):
     async def scenario(driver):
         bar = driver.chat.query_one(StatusBar)

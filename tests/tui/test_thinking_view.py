@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from specchat.drawing.glyphs import UNICODE
 from specchat.tui.folded_text import ThinkingView
 
@@ -34,6 +36,7 @@ def test_a_thought_is_folded_with_its_time_and_a_key_or_a_click_unfolds_it(run_o
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_a_stored_thought_is_shown_again_and_the_key_does_nothing_without_one(run_on_screen):
     async def scenario(driver):
         turn = await driver.ask("count 3")

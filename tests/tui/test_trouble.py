@@ -42,6 +42,7 @@ def test_a_host_that_is_killed_keeps_the_partial_and_is_started_again(run_on_scr
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_a_host_that_is_killed_before_the_first_request_is_restarted(run_on_screen):
     async def scenario(driver):
         await asyncio.to_thread(kill_host)
@@ -82,6 +83,7 @@ def test_an_engine_that_cannot_start_is_reported_and_retried(run_on_screen, monk
     run_on_screen(scenario, is_ready=False)
 
 
+@pytest.mark.full
 def test_a_request_may_be_sent_before_the_engine_runs(run_on_screen):
     async def scenario(driver):
         await driver.run_command("count 3")
@@ -106,6 +108,7 @@ def test_loading_is_shown_and_can_be_stopped(run_on_screen):
     run_on_screen(scenario, session_request=SessionRequest(settings=read_settings("endless")), is_ready=False)
 
 
+@pytest.mark.full
 def test_prefill_is_shown_and_can_be_stopped(run_on_screen):
     async def scenario(driver):
         await driver.run_command("read")
@@ -116,6 +119,7 @@ def test_prefill_is_shown_and_can_be_stopped(run_on_screen):
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_a_killed_engine_and_a_queued_question_lose_nothing(run_on_screen, runtime, tmp_path):
     """The queued question waits for the decision about the interrupted one, and then follows it."""
 
@@ -164,6 +168,7 @@ def test_a_question_that_is_sent_again_after_a_kill_keeps_the_partial_as_a_versi
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_a_question_that_no_engine_received_stays_on_the_screen(run_on_screen, runtime, monkeypatch):
     async def scenario(driver):
         await driver.ask("count 2")
@@ -183,6 +188,7 @@ def test_a_question_that_no_engine_received_stays_on_the_screen(run_on_screen, r
     run_on_screen(scenario)
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("way", ["ctrl+q", "ctrl+c"])
 def test_who_leaves_while_questions_wait_is_asked(run_on_screen, way):
     async def scenario(driver):
@@ -206,6 +212,7 @@ def test_who_leaves_while_questions_wait_is_asked(run_on_screen, way):
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_unsent_text_is_there_again_after_an_earlier_request_was_edited(run_on_screen):
     async def scenario(driver):
         await driver.ask("write one")
@@ -221,6 +228,7 @@ def test_unsent_text_is_there_again_after_an_earlier_request_was_edited(run_on_s
     run_on_screen(scenario)
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     ("question", "message"), [("fail", "failed: too long"), ("crash", "failed: the engine failed")]
 )
@@ -233,6 +241,7 @@ def test_an_error_is_shown_under_the_request(run_on_screen, question, message):
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_a_file_that_cannot_be_attached_is_reported(run_on_screen, tmp_path):
     (tmp_path / "binary").write_bytes(b"\0")
 
@@ -245,6 +254,7 @@ def test_a_file_that_cannot_be_attached_is_reported(run_on_screen, tmp_path):
     run_on_screen(scenario, size=(140, 30))
 
 
+@pytest.mark.full
 def test_a_tiny_screen_has_a_prompt_and_a_status(run_on_screen):
     async def scenario(driver):
         await driver.ask("count 4")
@@ -264,6 +274,7 @@ async def more_is_written(turn, driver):
     await driver.wait_until(lambda: len(turn.answer) > before)
 
 
+@pytest.mark.full
 def test_the_screen_may_change_its_size_while_an_answer_is_written(run_on_screen):
     async def scenario(driver):
         await driver.start_answer(words=4)
@@ -280,6 +291,7 @@ def test_the_screen_may_change_its_size_while_an_answer_is_written(run_on_screen
     run_on_screen(scenario, size=(80, 24))
 
 
+@pytest.mark.full
 def test_an_answer_of_a_megabyte_holds_nothing_up(run_on_screen):
     async def scenario(driver):
         await driver.run_command("big 1000000")
@@ -291,6 +303,7 @@ def test_an_answer_of_a_megabyte_holds_nothing_up(run_on_screen):
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_ascii_is_ascii_everywhere(run_on_screen):
     async def scenario(driver):
         await driver.ask("count 4")
@@ -338,6 +351,7 @@ def test_a_conversation_of_two_thousand_questions_opens_at_its_end(run_on_screen
     run_on_screen(scenario, session_request=SessionRequest(session_id="long"))
 
 
+@pytest.mark.full
 def test_an_unreadable_history_is_reported_and_requests_still_work(run_on_screen, monkeypatch):
     def locked(_path):
         raise HostError("the history cannot be read: database is locked")

@@ -41,7 +41,7 @@ def logits(model):
 
 
 @each_row("storage", ["F32", "F16", "BF16"])
-@each_row("family", FAMILIES)
+@each_row("family", FAMILIES, shares=3)
 def test_the_converted_weights_are_those_of_the_network(tmp_path, family, storage):
     model = network(family)
 

@@ -111,6 +111,7 @@ def test_a_file_that_ends_early_is_refused_wherever_it_ends(tmp_path, valid):
             read_gguf(path)
 
 
+@pytest.mark.full
 def test_random_changes_of_the_header_never_raise_anything_but_a_clear_line(tmp_path, valid):
     path = tmp_path / "model.gguf"
     chance = random.Random(3)

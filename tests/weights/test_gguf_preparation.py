@@ -149,6 +149,7 @@ def test_a_cache_that_cannot_be_written_is_a_clear_line(tmp_path):
         prepared_gguf(write_gguf(tmp_path / "model.gguf"))
 
 
+@pytest.mark.full
 def test_preparing_imports_no_torch(tmp_path):
     path = write_gguf(tmp_path / "model.gguf")
     code = (

@@ -45,7 +45,9 @@ def logits(model: LlamaModel) -> torch.Tensor:
 
 @needs_kernels
 @each_row(
-    "family, tied", [*((family, True) for family in FAMILIES), ("llama", False), ("qwen3", False), ("phi3", False)]
+    "family, tied",
+    [*((family, True) for family in FAMILIES), ("llama", False), ("qwen3", False), ("phi3", False)],
+    shares=3,
 )
 def test_the_logits_are_near_those_of_the_dequantized_weights(tmp_path, family, tied):
     """Rows of Q and K that the file stores in pairs, biases, fused layers and the output matrix are in their places."""
@@ -59,6 +61,7 @@ def test_the_logits_are_near_those_of_the_dequantized_weights(tmp_path, family, 
     assert packed.bytes < floats.bytes
 
 
+@pytest.mark.dear
 @needs_kernels
 @pytest.mark.parametrize("drafter", DRAFTERS)
 @pytest.mark.parametrize("sampler", [pytest.param("greedy", marks=pytest.mark.full), "T0.8-penalty"])

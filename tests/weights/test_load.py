@@ -210,6 +210,7 @@ def in_four_bits(folder):
     return network
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not find_spec("accelerate"), reason="transformers needs accelerate for such checkpoints")
 def test_a_4_bit_checkpoint_runs_in_transformers_with_the_same_text(tmp_path):
     from specchat.forward.transformers.transformers_model import TransformersModel

@@ -53,6 +53,7 @@ def test_scales_of_another_stack_are_refused(tmp_path):
         files(tmp_path, damaged).read_rows("x", 0, 1)
 
 
+@pytest.mark.full
 @each_row("weights", ["float", "nf4"])
 def test_a_checkpoint_runs_in_our_own_passes(tmp_path, weights, capsys):
     """As the same checkpoint with its experts as floats."""

@@ -52,6 +52,7 @@ def error(model, expected):
     return float((logits(model) - expected).norm() / expected.norm())
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(("family", "quant_format"), [("flex_olmo", "nf4"), ("llama4_text", "int8")])
 def test_the_logits_of_a_quantized_network_are_near_those_of_floats(saved, family, quant_format):
     folder = saved(family, num_hidden_layers=2, **SIZES, **EVERY_EXPERT)

@@ -52,6 +52,7 @@ def test_unexpected_tensors_are_refused_with_their_number_and_the_first_names(fo
     assert "no place for 5 tensors: adapter.0.weight, adapter.1.weight, adapter.2.weight, ..." in refusal(folder)
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     "name", ["gpt_neox.layers.9.mlp.weight", "visual.patch.weight", "mtp.fc.weight", "gpt_neox.rotary.inv_freq"]
 )

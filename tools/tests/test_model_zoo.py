@@ -11,7 +11,7 @@ from tools.zoo_networks import families
 ONCE_WRONG = ["bamba", "jamba", "recurrent_gemma", "gpt_neox", "minimax", "zamba2"]
 
 
-@each_row("family", ONCE_WRONG)
+@each_row("family", ONCE_WRONG, shares=3)
 def test_a_family_that_was_refused_or_wrong_answers_as_transformers_does(family):
     row = try_family(family)
 
