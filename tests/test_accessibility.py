@@ -61,8 +61,8 @@ def test_on_a_plain_terminal_nothing_is_drawn_over_and_each_notice_is_a_line(mon
     assert answer == "so \nit is\ndone\n"
     lines = talk.splitlines(keepends=True)
     assert not DRAWN.search(talk)
-    assert lines[-2:] == ["slow\n", "reading 20 of 90 tokens…\n"]
-    assert lines[1:3] == ["reading 3000 of 8000 tokens…\n", "reading 6000 of 8000 tokens…\n"]
+    assert lines[-2:] == ["slow\n", "reading 90 tokens: 22 %…\n"]
+    assert lines[1:3] == ["reading 8,000 tokens: 37 %…\n", "reading 8,000 tokens: 75 %…\n"]
 
 
 def test_a_pipe_hears_now_and_then_how_far_a_long_prompt_is_read(monkeypatch):
@@ -70,7 +70,7 @@ def test_a_pipe_hears_now_and_then_how_far_a_long_prompt_is_read(monkeypatch):
         monkeypatch, [PrefillProgress(done, 9000) for done in (1000, 3000, 5000, 8000)], is_terminal=False
     )
 
-    assert talk == "reading 8000 of 9000 tokens…\n"
+    assert talk == "reading 9,000 tokens: 88 %…\n"
 
 
 @each_row("environment", PLAIN)
@@ -147,8 +147,8 @@ def on_columns(monkeypatch, columns: int, *arguments: str) -> Ran:
 
 
 def words_of(text: str) -> list[str]:
-    """Without the values of numbers: how much memory is free changes."""
-    return sorted(re.sub(r"\x1b\[[0-9;]*m|[0-9.]+", "", text).split())
+    """Without the values of numbers, as how much memory is free changes, and without the commas of a folded row."""
+    return sorted(re.sub(r"\x1b\[[0-9;]*m|[0-9.,]+", "", text).split())
 
 
 def too_long(text: str, columns: int) -> list[str]:

@@ -36,13 +36,14 @@ TALK = """
 import sys
 from tests.windows import hide_posix
 hide_posix()
+from specchat.chat.events import TextDelta
 from specchat.host import spawn
 from specchat.host.address import uses_unix_socket
 from specchat.host.client import Conversation
 from specchat.host.host_lock import running_host, stop_host
 spawn.HOST_COMMAND = (sys.executable, "-m", "tests.host.fake_host", "--windows")
 with Conversation() as talk:
-    text = "".join(getattr(event, "text", "") for event in talk.ask("count 3"))
+    text = "".join(event.text for event in talk.ask("count 3") if isinstance(event, TextDelta))
     print(uses_unix_socket(), running_host() == talk.call("hello")["pid"], text.split()[:2])
 print(not stop_host().was_killed, running_host())
 """

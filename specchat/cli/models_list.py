@@ -51,8 +51,9 @@ def _print_rows(rows: Iterator[tuple[str, ...]], sizes: Sequence[int]) -> None:
     is_narrow = 0 < reading_columns(sys.stdout) < TABLE_COLUMNS
     for name, *numbers, words in rows:
         if is_narrow:
-            print_rows(name, 4)
-            print_rows("    " + ", ".join(filter(None, (*numbers, words))), 4)
+            print_rows(name)
+            if rest := ", ".join(filter(None, (*numbers, words))):
+                print_rows(f"    {rest}")
         else:
             columns = "".join(f"{each:>{size}}" for each, size in zip(numbers, sizes, strict=True))
             line = f"{name:<{NAME_COLUMNS - 1}} {columns}  "

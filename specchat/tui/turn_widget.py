@@ -124,7 +124,7 @@ class TurnView(Vertical, can_focus=True):
 
     async def add_notice(self, text: str) -> None:
         """Show what is said about the answer: above it, or below what has come of it."""
-        notice = Static(printable(text), classes="remark", markup=False)
+        notice = OwnLabel(printable(text), classes="remark", markup=False)
         await self.mount(notice, before=".footer" if self.answer else "StreamingAnswer")
 
     async def add_call(self, summary: str, outcome: ToolOutcome | None = None) -> None:

@@ -358,7 +358,7 @@ def test_on_a_terminal_the_demo_is_broken_between_words(monkeypatch):
 
     assert run(["demo"], Opener(*[scripted_answer(["the lighthouse ", "at Cape ", "Rosa"] * 4)] * 2)) == 0
 
-    lines = re.sub(r"\x1b\[\S*?[A-Za-z]|\r", "", screen.content().decode()).splitlines()
+    lines = re.sub(r".*\r\x1b\[2K|\x1b\[\S*?[A-Za-z]", "", screen.content().decode()).splitlines()
     assert "the lighthouse at Cape Rosathe" in [line.rstrip() for line in lines]
     assert all(len(line.rstrip()) <= 40 for line in lines), lines
 

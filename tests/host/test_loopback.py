@@ -12,6 +12,7 @@ from threading import Thread
 
 import pytest
 
+from specchat.chat.events import TextDelta
 from specchat.errors import HostError
 from specchat.host import address, spawn
 from specchat.host.client import Conversation, connect
@@ -53,7 +54,7 @@ def answer_to(runtime: Path, sent: bytes) -> bytes:
 
 def test_a_conversation_runs_over_tcp(runtime):
     with Conversation() as talk:
-        text = "".join(getattr(event, "text", "") for event in talk.ask("count 3"))
+        text = "".join(event.text for event in talk.ask("count 3") if isinstance(event, TextDelta))
 
     assert text.startswith("word0 word1 ")
     assert not (runtime / address.SOCKET_NAME).exists()

@@ -206,7 +206,7 @@ def test_messages_after_the_end_are_dropped(run_on_screen):
 def test_quit_ends_at_once_also_while_models_are_loaded(runtime, run_on_screen):
     async def scenario(driver):
         await driver.run_command("hello")
-        await driver.wait_until(lambda: driver.status.startswith("loading target"))
+        await driver.wait_until(lambda: driver.status.startswith("loading the target model"))
         await driver.run_command("/quit")
         await driver.wait_until(lambda: not driver.app.is_running)
         assert driver.chat.presenter.resumable_session

@@ -84,7 +84,7 @@ def run_on_screen(task: Task, world: World) -> Ran:
                 await driver.press(key)
                 answered.append(key)
             await driver.wait_until(lambda: driver.chat.presenter.is_idle and driver.turns[-1].is_finished)
-            talk.append("\n".join(str(note.render()) for note in driver.chat.query(".note").results(Static)))
+            talk.append("\n".join(str(note.render()) for note in driver.chat.query(".note, .remark").results(Static)))
             return driver.turns[-1].answer
 
     said = asyncio.run(scenario())
