@@ -14,10 +14,9 @@ from unittest.mock import patch
 import torch
 
 from specchat.chat.session import Session
-from specchat.drafters.combined import MergedDrafter
 from specchat.drafters.draft_model import DraftModelDrafter
 from specchat.engine.decode import Generation, GenerationConfig, Step
-from specchat.engine.drafter import DraftContext, Drafter
+from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
@@ -191,13 +190,24 @@ def session_drafted_by(engine: Engine, variant: str) -> Session:
     return session
 
 
-class FirstOf(MergedDrafter):
+class FirstOf(Drafter):
     """The first drafter that proposes anything."""
+
+    def __init__(self, *drafters: Drafter) -> None:
+        self.drafters, self.name = drafters, " else ".join(drafter.name for drafter in drafters)
 
     def propose(self, context: DraftContext) -> DraftTree:
         """The first tree that is not a bare root, or a bare root."""
         trees = (drafter.propose(context) for drafter in self.drafters)
         return next((tree for tree in trees if len(tree) > 1), DraftTree(context.tokens[-1]))
+
+    def observe(self, outcome: Outcome) -> None:
+        for drafter in self.drafters:
+            drafter.observe(outcome)
+
+    def forget(self, length: int) -> None:
+        for drafter in self.drafters:
+            drafter.forget(length)
 
 
 def write(writing: Generation, plan: GenerationConfig) -> list[Step]:

@@ -9,7 +9,7 @@ shows the tokens per step, the draft tokens per step, and the time of a proposal
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -17,15 +17,13 @@ from time import perf_counter
 
 import click
 
-from specchat.chat.edit_contract import as_answer_text
+from specchat.chat.attachments import fenced_file
 from specchat.chat.prompt import build_next_prompt
 from specchat.chat.request import Attachment, Request
-from specchat.drafters.combined import SuffixAndRealign
 from specchat.drafters.prompt_lookup import PromptLookup
-from specchat.drafters.realign import Realign
 from specchat.drafters.suffix_decoding import SuffixDecoding
 from specchat.engine.accept import accept
-from specchat.engine.drafter import AnswerTask, DraftContext, Drafter, Outcome
+from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.sampling import Sampler
 from specchat.hub.find_models import find_model
 from specchat.text.tokenizer import Tokenizer
@@ -49,8 +47,7 @@ class TokenizedEdit:
     """One edit of one file, as tokens."""
 
     prompt: list[int]
-    original: list[int]  # the file before, in the form of an answer
-    reference: list[int]  # the file after
+    reference: list[int]  # the file after, in the form of an answer
 
 
 @dataclass(frozen=True)
@@ -62,19 +59,7 @@ class ReplayedEdit:
     proposal_microseconds: float  # without the first one, which indexes the prompt
 
 
-def _suffix_with_source(edit: TokenizedEdit) -> Drafter:
-    """The drafter of an edit in a conversation."""
-    drafter = SuffixAndRealign(SuffixDecoding())
-    drafter.start_answer(AnswerTask(original_tokens=edit.original, answer_start=len(edit.prompt)))
-    return drafter
-
-
-DRAFTER_BY_NAME: dict[str, Callable[[TokenizedEdit], Drafter]] = {
-    "lookup": lambda _edit: PromptLookup(),
-    "suffix": lambda _edit: SuffixDecoding(),
-    "realign": lambda edit: Realign(edit.original, len(edit.prompt)),
-    "suffix and the file": _suffix_with_source,
-}
+DRAFTER_BY_NAME: dict[str, type[Drafter]] = {"lookup": PromptLookup, "suffix": SuffixDecoding}
 
 
 def read_edit_cases(path: Path) -> list[EditCase]:
@@ -99,11 +84,8 @@ def tokenize_edits(rows: Iterable[EditCase], tokenizer: Tokenizer) -> Iterator[T
             continue
         before, after = Attachment(row.path, row.before), Attachment(row.path, row.after)
         prompt = build_next_prompt(tokenizer, "", (), Request(row.instruction, files=(before,))).token_ids
-        original, answer = (
-            tokenizer.encode_continuation(tokenizer.control_tokens.escape(as_answer_text(file)))
-            for file in (before, after)
-        )
-        yield TokenizedEdit(prompt, original, answer)
+        answer = fenced_file(after).partition("\n")[2]  # without the line with its name
+        yield TokenizedEdit(prompt, tokenizer.encode_continuation(tokenizer.control_tokens.escape(answer)))
 
 
 def replay(drafter: Drafter, edit: TokenizedEdit, budget: int) -> ReplayedEdit:
@@ -142,7 +124,7 @@ def main(prompts: Path, target: str, budgets: str, count: int | None) -> None:
     click.echo("|---|---|---|---|---|")
     for budget in map(int, budgets.split(",")):
         for name, make_drafter in DRAFTER_BY_NAME.items():
-            rows = [replay(make_drafter(edit), edit, budget) for edit in edits]
+            rows = [replay(make_drafter(), edit, budget) for edit in edits]
             tokens, draft_tokens, microseconds = (
                 median(getattr(row, field) for row in rows)
                 for field in ("tokens_per_step", "draft_tokens_per_step", "proposal_microseconds")

@@ -55,15 +55,10 @@ def file_to_rewrite(request: Request, turns: Sequence[Turn]) -> Attachment | Non
     return next((file for file in chain(request.files, earlier) if name and file.name == name), None)
 
 
-def as_answer_text(file: Attachment) -> str:
-    """A file in the form of an answer: in the fence of its attachment, without the line with its name."""
-    return fenced_file(file).partition("\n")[2]
-
-
 def fence_of(file: Attachment) -> Fence:
     """The fence in which a file is attached."""
-    text = as_answer_text(file)
-    return Fence(text.partition("\n")[0], text.rpartition("\n")[2])
+    _name, opening, *_lines, closing = fenced_file(file).split("\n")
+    return Fence(opening, closing)
 
 
 def fenced_text_pattern(fence: Fence) -> str:

@@ -24,11 +24,10 @@ from specchat.text.tool_formats import ToolFormat
 
 @dataclass(frozen=True)
 class NextPrompt:
-    """The tokens of the next prompt; the last `answer_prefix_length` of them are the given beginning of the answer."""
+    """The tokens of the next prompt, with the given beginning of the answer at their end."""
 
     token_ids: list[int]
     rendered_prompt: str  # without the beginning of the answer
-    answer_prefix_length: int = 0
     opens_thought: bool = False  # the answer continues a thought that the prompt has opened
 
 
@@ -53,7 +52,7 @@ def build_next_prompt(
     ids = _append_to_last_turn(tokenizer, last, rendered) or tokenizer.encode(rendered, parse_special=True)
     prefix_ids = tokenizer.encode_continuation(tokenizer.control_tokens.escape(request.answer_prefix))
     opens_thought = tokenizer.chat.thinking is not None and tokenizer.chat.thinking.is_open(rendered)
-    return NextPrompt([*ids, *prefix_ids], rendered, len(prefix_ids), opens_thought)
+    return NextPrompt([*ids, *prefix_ids], rendered, opens_thought)
 
 
 def as_read_by(model: str, turns: Sequence[Turn]) -> Sequence[Turn]:

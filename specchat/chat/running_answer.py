@@ -17,7 +17,7 @@ from specchat.chat.answer_grammar import format_grammar, thinking_of, thought_an
 from specchat.chat.answer_parts import AnswerParts
 from specchat.chat.context_fit import ContextFit
 from specchat.chat.drafted_text import DraftedText, LoadedModels
-from specchat.chat.edit_contract import as_answer_text, file_to_rewrite, with_edit_contract
+from specchat.chat.edit_contract import with_edit_contract
 from specchat.chat.events import (
     NO_OUTPUT_YET,
     REPETITION,
@@ -140,8 +140,8 @@ class RunningAnswer:
         candidates = frozenset({PLAIN, *text.chooser.drafters})
         route = choose_route(self.request, self.models.profile, frozenset(text.drafters), candidates)
         yield Routed(route.variant, route.budget, route.reason, self.sampler.seed, self.fit.window)
-        answer_start = len(prompt.token_ids) - prompt.answer_prefix_length
-        text.select_drafters(route.variant, self._task_of_drafters(route, answer_start))
+        is_private = self.question.owner.is_private
+        text.select_drafters(route.variant, AnswerTask(route.kind, route.drafter_order, is_private=is_private))
         cached = text.generation.replace_tokens(prompt.token_ids)
         turn = replace(
             Turn.of_request(self.request), prompt_ids=tuple(prompt.token_ids), rendered_prompt=prompt.rendered_prompt,
@@ -278,13 +278,6 @@ class RunningAnswer:
         if is_decided:
             yield from self._undecided
             self._undecided.clear()
-
-    def _task_of_drafters(self, route: Route, answer_start: int) -> AnswerTask:
-        tokenizer, file = self.models.tokenizer, file_to_rewrite(self.request, self.turns)
-        original = tokenizer.control_tokens.escape(as_answer_text(file)) if file else ""
-        tokens = tokenizer.encode_continuation(original)
-        is_private = self.question.owner.is_private
-        return AnswerTask(route.kind, route.drafter_order, tokens, answer_start, is_private=is_private)
 
     def _probe_passes(self) -> None:
         """Measure passes that the comparison with plain decoding lacks; they are not committed."""

@@ -3,7 +3,6 @@
 registry.py          the one table of built-in drafters, and how each is built from the loaded models
 prompt_lookup.py     copies what followed the longest match earlier in the text
 suffix_decoding.py   the same over the longest context, weighted by frequency, in other conversations, too
-realign.py           copies a file that is being rewritten, and finds its place again after each change
 draft_model.py       a small model with the target's tokens
 candidate_tree.py    a tree of candidates, whose logits come position by position
 assistant.py         Gemma 4's assistants, which read the keys and values of the target: format, head and drafter
@@ -12,6 +11,5 @@ eagle/               EAGLE and MTP, with their head, formats and tree
 heads/               what all trained heads share
 block_chain.py       the chain of a block whose positions were predicted in one pass
 dflash.py            DFlash heads, which fill a block of masks
-combined.py          several drafters as one
 plugin_guard.py      checks the drafters of plugins
 """

@@ -7,6 +7,8 @@ texts of other conversations do not change during this one, so their contexts ar
 of the time to build. This file knows token ids only.
 """
 
+from __future__ import annotations
+
 import logging
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
@@ -14,12 +16,15 @@ from heapq import heappop, heappush, merge
 from itertools import count, islice
 from threading import Thread
 from time import monotonic, sleep
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.tree import ROOT, DraftTree
+
+if TYPE_CHECKING:
+    from specchat.drafters.registry import DraftingResources
 
 log = logging.getLogger(__name__)
 
@@ -281,3 +286,7 @@ def _add_continuations(tree: DraftTree, matches: list[ContextMatch], max_draft_t
         negative, _, parent, token, matches = heappop(queue)
         source = SuffixDecoding.name if any(match.is_own for match in matches) else PAST_ANSWERS
         push_children(tree.add(token, parent, source), -negative, matches)
+
+
+def build(resources: DraftingResources) -> Drafter:
+    return SuffixDecoding(resources.past_texts)

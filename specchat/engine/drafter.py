@@ -3,7 +3,6 @@
 The decoding loop and the conversation know drafters only through this interface. A drafter knows nothing about them.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -48,8 +47,6 @@ class AnswerTask:
 
     kind: str = ""  # of the question: "chat", "code", "edit"
     drafter_order: tuple[str, ...] = ()  # the drafters that suit it, best first; those after "plain" rarely do
-    original_tokens: Sequence[int] = ()  # of the text that the answer rewrites, in the form of the answer
-    answer_start: int = 0  # tokens of the text before the answer
     is_selected: bool = True  # whether this drafter may propose
     is_private: bool = True  # nothing that it teaches is stored
 

@@ -33,7 +33,7 @@ DRAFTERS: Mapping[str, DrafterInfo] = {
     ),
     "suffix": DrafterInfo(
         "copies the longest repeats, from files and earlier answers too (suffix decoding)",
-        builder="specchat.drafters.combined:build_suffix",
+        builder="specchat.drafters.suffix_decoding:build",
     ),
     "draft": DrafterInfo(
         "a small draft model", "a draft model; name one with --draft or under models.draft",

@@ -1,4 +1,4 @@
-"""The file that an answer rewrites: found by its name, passed to copying drafters, and the form of such an answer."""
+"""The file that an answer rewrites: found by its name, and the form of such an answer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 
 from specchat.chat.edit_contract import (
     Fence,
-    as_answer_text,
     fence_of,
     fenced_text_pattern,
     file_to_rewrite,
@@ -18,10 +17,8 @@ from specchat.chat.events import Failed, Finished, TextDelta
 from specchat.chat.request import AnswerFormat, Attachment, Request
 from specchat.chat.request_kinds import parse_question
 from specchat.chat.transcript import Turn
-from specchat.drafters.combined import SuffixAndRealign
 from specchat.loading.load_engine import load_engine
 from specchat.profile import Prompt, Sampling, load_profile
-from tests.chat.test_session import session
 from tests.each_row import each_row
 
 FILE, OTHER = Attachment("a.py", "abc abc abc\n"), Attachment("b.md", "```\ncode\n```")
@@ -39,9 +36,10 @@ def test_nothing_is_rewritten_unless_a_known_file_is_named():
     assert file_to_rewrite(Request("go on", (FILE,), file_to_rewrite="c.py"), ()) is None
 
 
-def test_an_answer_shows_a_file_in_its_fence_and_without_its_name():
-    assert "```python\nabc abc abc\n```" == as_answer_text(FILE)
-    assert "````markdown\n```\ncode\n```\n````" == as_answer_text(OTHER)
+def test_the_fence_of_a_file_is_that_of_its_attachment():
+    assert Fence("```python", "```") == fence_of(FILE)
+    assert Fence("````markdown", "````") == fence_of(OTHER)
+    assert Fence("```python", "```") == fence_of(Attachment("a.py", ""))
 
 
 EDIT = Request("go on", (FILE,), task="edit", file_to_rewrite="a.py")
@@ -158,33 +156,3 @@ def test_the_model_that_learned_edits_without_a_contract_is_left_free():
 
     assert ("", "free") == (profile.system_prompt("edit"), profile.prompt.edit_answer)
     assert "prefill" == load_profile("edit", {"models.target": "org/other"}).prompt.edit_answer
-
-
-def test_copying_drafters_get_the_original_and_the_text_is_the_same():
-    told, untold = session(), session()
-    asked = Request("abc abc", (FILE,), seed=5, variant="suffix", file_to_rewrite="a.py")
-
-    said = [event.text for event in told.ask(asked) if isinstance(event, TextDelta)]
-    same = [
-        event.text
-        for event in untold.ask(Request("abc abc", (FILE,), seed=5, variant="plain"))
-        if isinstance(event, TextDelta)
-    ]
-
-    drafter = told.drafters["suffix"]
-    assert isinstance(drafter, SuffixAndRealign)
-    assert drafter.realign is not None
-    assert as_answer_text(FILE) == told.models.tokenizer.decode(drafter.realign.original_tokens)
-    assert len(told.turns[0].prompt_ids) == drafter.realign.answer_start
-    assert "".join(same) == "".join(said)
-
-
-def test_the_next_question_rewrites_nothing():
-    talk = session()
-    list(talk.ask(Request("abc", (FILE,), seed=5, variant="suffix", file_to_rewrite="a.py")))
-
-    list(talk.ask(Request("and now?", seed=5, variant="suffix")))
-
-    drafter = talk.drafters["suffix"]
-    assert isinstance(drafter, SuffixAndRealign)
-    assert drafter.realign is None

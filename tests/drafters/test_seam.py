@@ -82,7 +82,7 @@ def test_no_concrete_drafter_head_or_model_is_asked_for_outside_its_package():
 
 def test_a_planted_question_and_a_planted_import_are_found():
     classes = concrete_classes()
-    assert {"EagleDrafter", "SuffixAndRealign", "PluginDrafterGuard", "EagleHead", "LlamaModel"} <= set(classes)
+    assert {"EagleDrafter", "SuffixDecoding", "PluginDrafterGuard", "EagleHead", "LlamaModel"} <= set(classes)
     planted = "from specchat.drafters.eagle.head import EagleHead\nif isinstance(a, (int, EagleDrafter)):\n    pass\n"
 
     assert [(2, "EagleDrafter"), (1, "EagleHead")] == faults("loading", ast.parse(planted))

@@ -11,13 +11,11 @@ import torch
 from specchat.chooser.chooser import Chooser
 from specchat.chooser.costs import Costs
 from specchat.chooser.curve import Curve
-from specchat.drafters.combined import MergedDrafter, SuffixAndRealign
 from specchat.drafters.draft_model import DraftModelDrafter
 from specchat.drafters.prompt_lookup import PromptLookup
-from specchat.drafters.realign import Realign
 from specchat.drafters.suffix_decoding import SuffixDecoding
 from specchat.engine.decode import Generation, GenerationConfig
-from specchat.engine.drafter import AnswerTask, Drafter
+from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from tests.cover import matrix
@@ -47,13 +45,6 @@ def chooser(shape: str) -> Chooser:
     return Chooser(drafters, Costs({1024: Curve({1: 1.0, 16: 1.0})}))
 
 
-def copying() -> SuffixAndRealign:
-    """A drafter that treats the answer as a new version of the prompt."""
-    drafter = SuffixAndRealign(SuffixDecoding())
-    drafter.start_answer(AnswerTask(original_tokens=PROMPT, answer_start=len(PROMPT)))
-    return drafter
-
-
 DRAFTERS: dict[str, Callable[[str], Drafter]] = {
     "chaos": lambda _shape: Chaos(3),
     "lookup": lambda _shape: PromptLookup(),
@@ -63,11 +54,6 @@ DRAFTERS: dict[str, Callable[[str], Drafter]] = {
     "auto": chooser,
     "lookup-else-chaos": lambda _shape: FirstOf(PromptLookup(), Chaos(4)),
     "suffix": lambda _shape: SuffixDecoding(),
-    "realign": lambda _shape: Realign(PROMPT, len(PROMPT)),
-    "copying": lambda _shape: copying(),
-    "together": lambda shape: MergedDrafter(
-        SuffixDecoding(), PromptLookup(), DraftModelDrafter(small(shape)), Chaos(5)
-    ),
 }
 TARGETS = [
     *SHAPES,

@@ -18,7 +18,6 @@ from typing import Any
 import torch
 
 from specchat.chat.request import Request
-from specchat.drafters.combined import SuffixAndRealign
 from specchat.drafters.draft_model import DraftModelDrafter
 from specchat.drafters.prompt_lookup import PromptLookup
 from specchat.drafters.suffix_decoding import SuffixDecoding
@@ -129,8 +128,7 @@ class PeerBench:
         return GGUF_TYPES[models.target.pool.layout.dtype] if is_float else "q8_0"
 
     def _comparisons(self) -> dict[str, Callable[[], tuple[GenerateFunction, GenerateFunction]]]:
-        plain, lookup = self._specchat(Drafter), self._specchat(PromptLookup)
-        suffix = self._specchat(lambda: SuffixAndRealign(SuffixDecoding()))
+        plain, lookup, suffix = map(self._specchat, (Drafter, PromptLookup, SuffixDecoding))
         pairs: dict[str, Callable[[], tuple[GenerateFunction, GenerateFunction]]] = {
             "plain / generate": lambda: (plain, self._transformers.generate()),
             "lookup / prompt_lookup_num_tokens": lambda: (lookup, self._transformers_prompt_lookup()),
