@@ -268,7 +268,7 @@ def replay_table(edits: Sequence[tuple[EditCase, str]], target: str, budget: int
     rows = [
         [name, *(f"{median(getattr(each, key) for each in replayed):.2f}" for key in REPLAYED)]
         for name, make_drafter in DRAFTER_BY_NAME.items()
-        if (replayed := [replay(make_drafter(each), each, budget) for each in tokenized])
+        if (replayed := [replay(make_drafter(), each, budget) for each in tokenized])
     ]
     return markdown_table([f"drafter, {len(tokenized)} sketches", "tokens/step", "draft tokens/step"], rows)
 

@@ -58,9 +58,9 @@ class StagePrinter:
     def on_event(self, event: Event) -> None:
         if not isinstance(event, Stage):
             return
-        is_told = event.stage in self._begun or isinstance(event, PrefillProgress)
+        has_line = event.stage in self._begun or isinstance(event, PrefillProgress)
         self._begun.add(event.stage)
-        self.line.show(event.text, "" if is_told else f"{event.stage}…")
+        self.line.show(event.text, "" if has_line else f"{event.stage}…")
 
 
 class CallPrinter:

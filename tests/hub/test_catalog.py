@@ -344,6 +344,7 @@ def test_a_mixture_of_experts_fits_where_its_quantized_experts_do():
     assert 16 == min(fitting_gpu_sizes(find_entry("gpt-oss-20b")))
 
 
+@pytest.mark.full
 def test_the_hub_cache_is_read_without_huggingface_hub(tmp_path):
     snapshot = tmp_path / "hub" / "models--org--its-name" / "snapshots" / "abc"
     snapshot.mkdir(parents=True)

@@ -191,6 +191,7 @@ def test_a_token_is_not_sent_to_the_host_of_a_redirect(reach, monkeypatch, asked
     assert [""] == other.tokens
 
 
+@pytest.mark.full
 @each_row(
     "reply", [hostile_server.hang, hostile_server.dripping_headers, hostile_server.endless_headers, redirect_loop]
 )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.test_own_text import in_brackets, in_language  # noqa: F401 (fixtures)
 
 
+@pytest.mark.full
 def test_the_screen_is_translated_and_an_answer_is_not(run_on_screen, in_brackets):  # noqa: F811
     async def scenario(driver):
         await driver.wait_for_text("[Enter sends, Ctrl+J new line, @ file, / command]")
