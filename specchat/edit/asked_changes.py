@@ -36,6 +36,7 @@ class May(Flag):
     SET = auto()  # and nothing else: "set the timeout to 30"
     SET_VALUE = auto()  # no other one
     RENAME_ALONE = auto()
+    REARRANGE = auto()  # and change no value: "move load below main"
     SORT_IMPORTS = auto()
     REPAIR = auto()  # what is wrong may be to go
     LOSE = auto()
@@ -72,6 +73,7 @@ WORDS: Mapping[May, re.Pattern[str]] = {may: re.compile(words, re.IGNORECASE) fo
     May.SET: rf"\A\W*(?:please\s+)?(?:{SETTERS})\b(?s:.*)\bto\s+[`'\"]?(?:['\"\d-]|true\b|false\b|none\b|null\b)",
     May.SET_VALUE: r"\bto\s+[`'\"]?-?\d[\w.]*[`'\"]?\W*\Z",
     May.RENAME_ALONE: r"\A\W*(?:please\s+)?rename\b(?=(?s:.+)\b(?:in)?to\b)(?!(?s:.*)\b(?:and|then)\b)",
+    May.REARRANGE: r"\A\W*(?:please\s+)?(?:move|re-?order|sort|swap|rename)\b(?!(?s:.*)\b(?:and|then)\b)",
     May.SORT_IMPORTS: r"\b(?:sort|order|re-?order|group|organi[sz]e)\b(?s:.*)\bimports?\b",
     May.REPAIR: r"\b(?:fix|bug|repair|correct|wrong|error)\w*",
     May.LOSE: rf"(?<![\w./])(?:{REMOVE}|strip|replac|merg|inlin|combin|eliminat|get(?:ting)? rid of|take out|cut"
@@ -195,9 +197,10 @@ KINDS_OF: Mapping[Removable, str] = {
     Removable.PRINTS: "print", Removable.LOGGING: r"log(?:s|ging|ger)?\b", Removable.UNUSED_IMPORTS: "import",
 }  # fmt: skip
 OF_OPERATIONS: Mapping[type[Operation], May] = {
-    Rename: May.RENAME, Remove: May.LOSE, RemoveDefinition: May.LOSE | May.LOSE_DEFINITIONS,
+    Rename: May.RENAME | May.REARRANGE, Remove: May.LOSE, RemoveDefinition: May.LOSE | May.LOSE_DEFINITIONS,
     SetValue: May.SET | May.SET_VALUE,
-    AddParameter: May.ADD, Move: May.REFORM | May.TRANSFORM, SortImports: May.SORT_IMPORTS,
+    AddParameter: May.ADD, Move: May.REFORM | May.TRANSFORM | May.REARRANGE,
+    SortImports: May.SORT_IMPORTS | May.REARRANGE,
 }  # fmt: skip
 
 

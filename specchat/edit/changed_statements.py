@@ -51,7 +51,7 @@ class ChangedStatements:
         if old.kind in PROSE_KINDS:
             return True
         if _is_flip(old, new):
-            is_named = self._names(old, new) and May.SET_VALUE not in self.asked.may
+            is_named = self._names(old, new) and not self.asked.may & (May.SET_VALUE | May.REARRANGE)
             return is_named or self._has_value(old, new)
         if self._adds_unused_parameter(old, new) or self._loses_part(old, new):
             return False

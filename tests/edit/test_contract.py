@@ -312,6 +312,8 @@ DROPPED = [  # of functions that the words may be about: what is gone or shorter
     ("await read", "read", "improve load", "line 14: `data = await read(path)` would become"),
     ('    else:\n        label = "empty"\n', "", "use a better label in load", "line 15: `if data` would become"),
     (", limit=3", ", limit", "make load faster", "line 13: `async def load(path, limit=3)` would become"),
+    (", limit=3", ", limit=4", "move limit before load", "line 13: `async def load(path, limit=3)` would become"),
+    ("best = 0", "best = 1", "move best below found", "line 3: `best = 0` would become"),
     ('"full"', '"whole"', "make load faster", 'line 16: `label = "full"` would become'),
     (
         "    for word in words:\n        if best < found[word]:\n            best = found[word]\n",
