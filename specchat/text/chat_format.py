@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from specchat.errors import ModelError
+from specchat.errors import InputError
 from specchat.text.chat_template import NO_OPTIONS, ChatTemplate, TemplateError
 from specchat.text.control_tokens import ControlTokens
 from specchat.text.thinking import ThinkingFormat, find_thinking_format
@@ -54,7 +54,7 @@ class ChatFormat:
                 escaped, add_generation_prompt, options, self._control_tokens.escape_values(tools)
             )
         except TemplateError as error:
-            raise ModelError(f"{self._folder}: its chat template refuses this conversation: {error}") from error
+            raise InputError(f"{self._folder}: its chat template refuses this conversation: {error}") from error
 
     def _template_message(self, message: Message, thinking: str) -> dict[str, Any]:
         escape = self._control_tokens.escape

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import specchat
-from specchat.errors import ModelError
+from specchat.errors import InputError, ModelError
 from specchat.text.control_tokens import SPLIT_MARK
 from specchat.text.tokenizer import Tokenizer
 from tests import tokenizers_at_hand as at_hand
@@ -161,7 +161,7 @@ def test_templates_see_what_transformers_shows_them(tmp_path, template, shown):
 def test_a_template_that_rejects_a_conversation_is_a_one_line_error(tmp_path, template, message):
     tokenizer = Tokenizer(at_hand.byte_level(tmp_path, template))
 
-    with pytest.raises(ModelError, match=message):
+    with pytest.raises(InputError, match=message):
         tokenizer.chat.render([{"role": "user", "content": "x"}], True)
 
 
