@@ -31,8 +31,9 @@ from specchat_serve.api_errors import (
     to_api_error,
 )
 from specchat_serve.authorization import AccessPolicy, is_loopback
-from specchat_serve.connection_pool import ENGINE_READY, ConnectionPool
+from specchat_serve.connection_pool import ENGINE_READY, MAX_CONNECTIONS, ConnectionPool
 from specchat_serve.json_fields import JsonObject, check_model, parse_json_body
+from specchat_serve.llama_server_api import props_body, slots_body, translate_infill, translate_llama_completion
 from specchat_serve.metrics_page import CONTENT_TYPE, metrics_page, read_host_stats
 from specchat_serve.model_facts import ModelFacts, read_model_facts
 from specchat_serve.ollama_api import (
@@ -73,6 +74,8 @@ TRANSLATIONS: dict[str, Translate] = {
     "/v1/completions": translate_completion,
     "/v1/responses": translate_response,
     "/v1/messages": translate_message,
+    "/completion": translate_llama_completion,
+    "/infill": translate_infill,
     "/api/chat": translate_ollama_chat,
     "/api/generate": translate_generate,
 }
@@ -85,7 +88,8 @@ ERROR_BODIES: tuple[tuple[str, Callable[[ApiError], JsonObject]], ...] = (
 EMBEDDING_PATHS = ("/v1/embeddings", "/api/embed", "/api/embeddings")
 NO_EMBEDDINGS = "the model of this server writes text; it has no embeddings"
 UNKNOWN_PATH = "unknown"  # a client may ask for any text
-OTHER_ENDPOINTS = (APPLY_PATH, "/v1/models", *(f"/api/{name}" for name in ("tags", "ps", "show", "pull", "version")))
+OLLAMA_FACTS = tuple(f"/api/{name}" for name in ("tags", "ps", "show", "pull", "version"))
+OTHER_ENDPOINTS = (APPLY_PATH, "/v1/models", "/props", "/slots", *OLLAMA_FACTS)
 ENDPOINTS_HINT = f"the endpoints are {', '.join((*TRANSLATIONS, *OTHER_ENDPOINTS))}"
 
 
@@ -122,6 +126,8 @@ class ApiServer:
             web.get("/", self.greet),
             web.get("/health", self.health),
             web.get("/metrics", self.metrics),
+            web.get("/props", self.llama_props),
+            web.get("/slots", self.llama_slots),
             web.get("/api/version", self.ollama_version),
             web.get("/api/tags", self.ollama_tags),
             web.get("/api/ps", self.ollama_running),
@@ -193,6 +199,14 @@ class ApiServer:
         load = pool.running_count, pool.waiting_count
         page = metrics_page(self._answer_counts, self._request_counts, *load, host_stats)
         return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE})
+
+    async def llama_props(self, _request: web.Request) -> web.Response:
+        window = self.connection_pool.context_window
+        return web.json_response(props_body(self._config.model, window, MAX_CONNECTIONS))
+
+    async def llama_slots(self, _request: web.Request) -> web.Response:
+        pool = self.connection_pool
+        return web.json_response(slots_body(MAX_CONNECTIONS, pool.running_count, pool.context_window))
 
     async def ollama_version(self, _request: web.Request) -> web.Response:
         return web.json_response(version_body())
