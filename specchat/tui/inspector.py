@@ -130,6 +130,8 @@ class Inspector(Vertical):
         self._redraw()
 
     def _redraw(self) -> None:
+        if not self.is_attached:
+            return  # it was closed before the next refresh
         colours = TokenColours.from_theme(self.app.theme_variables)
         self.query_one("#inspector-head", Static).update(self._header_content(colours))
         self.query_one("#inspector-foot", Static).update(self._footer_content(colours))

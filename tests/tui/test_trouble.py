@@ -247,7 +247,7 @@ def test_a_file_that_cannot_be_attached_is_reported(run_on_screen, tmp_path):
 
     async def scenario(driver):
         await driver.run_command(f"look @{tmp_path / 'binary'}")
-        await driver.wait_for_text("a binary file")
+        await driver.wait_for_text("contains NUL bytes")
         assert driver.turns[0].position is None
         assert 0 == (await driver.ask("count 2")).position
 

@@ -27,7 +27,7 @@ COMPILED_BESIDE = FOLDER / "__pycache__"  # as Python's own compiled files: who 
 SOURCES, HEADERS = (tuple(sorted(FOLDER.glob(f"native_*.{ending}"))) for ending in ("cpp", "h"))
 COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-std=c++17", "-O3", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
-COMPILE_TIMEOUT_SECONDS = 180  # for one source
+COMPILE_TIMEOUT_SECONDS = 600  # for one source
 LIBRARY_BYTES = 2**20  # it is half as large
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
