@@ -221,7 +221,7 @@ CHAT = (
     Step("an answer", [ask("{question}")], [" tokens ·", "{question}"], has_coloured_bar, picture="screen"),
     Step("the light theme", [send("/theme specchat-day")], fact=theme_is("specchat-day"), picture="screen-light"),
     Step("the dark theme", [send("/theme specchat-night")], fact=theme_is("specchat-night")),
-    Step("the other numbers", [press("f7")], [" tokens/step"]),
+    Step("the other numbers", [press("f7")], [" draft tokens"]),
     Step("the short line", [press("f7")], ["tokens/s · "]),
     Step(
         "a selected answer", [press("shift+tab")],

@@ -26,7 +26,7 @@ def welcome_text(folder: Path, model: str, notice: str = "") -> str:
     branch = f" · branch {branch}" if (branch := git_branch(folder)) else ""
     places = f"model    {model or '…'}\nfolder   {short_folder(str(folder))}{branch}"
     ask = f"Ask something below, such as: {example_question(folder)}"
-    return "\n\n".join(filter(None, [f"specchat {__version__}", places, ask, COMMANDS, notice]))
+    return "\n\n".join(filter(None, [f"specchat {__version__}", notice, places, ask, COMMANDS]))
 
 
 def git_branch(folder: Path) -> str:

@@ -101,8 +101,10 @@ class Transcript(FollowingScroll, can_focus=False):
 
     def show_welcome(self, model: str) -> None:
         """What an empty conversation shows, with this model."""
-        text = welcome_text(Path.cwd(), model, self._notice)
-        self.query_one("#welcome", Static).update(self._glyphs.drawn(printable(text)))
+        text, welcome = welcome_text(Path.cwd(), model, self._notice), self.query_one("#welcome", Static)
+        welcome.update(self._glyphs.drawn(printable(text)))
+        if welcome.display:
+            self.call_after_refresh(self.show_beginning, welcome)
 
     def _set_welcome(self, *, is_shown: bool) -> None:
         self.query_one("#welcome").display = is_shown
