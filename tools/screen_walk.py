@@ -278,7 +278,8 @@ WALK = (
         steps=[Step("one hint", [], ["'specchat setup' finds a better one for this machine"]), LEAVE],
     ),
     Visit(
-        "set-up ends in a chat", ["setup", "--memory", "12"], answers=5 * "\n", printed="Use it when no profile", steps=CHAT,
+        "set-up ends in a chat", ["setup", "--memory", "12"], answers=5 * "\n", printed="Use it when no profile",
+        steps=CHAT,
     ),
     Visit(
         "the conversation again", ["-c"],
