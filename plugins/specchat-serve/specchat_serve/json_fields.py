@@ -138,8 +138,13 @@ class Body(dict[str, Any]):
 
     def sampling(self, names: Mapping[str, str] = SAMPLING_FIELDS) -> dict[str, float]:
         """The sampling settings, and when a repetition ends the answer, by the keys of the profile."""
-        numbers = {f"sampling.{key}": self.number(name, int if key == TOP_K else float) for name, key in names.items()}
-        numbers["limits.repeats"] = self.object(REPETITION_DETECTION).number("min_count", int)
+        numbers = {f"sampling.{key}": number for key, number in self.sampling_numbers(names).items()}
+        repeats = self.object(REPETITION_DETECTION).number("min_count", int)
+        return numbers if repeats is None else {**numbers, "limits.repeats": repeats}
+
+    def sampling_numbers(self, names: Mapping[str, str]) -> dict[str, float]:
+        """The sampling settings that are given; `names` are those in requests, with those of the settings."""
+        numbers = {key: self.number(name, int if key == TOP_K else float) for name, key in names.items()}
         return {key: number for key, number in numbers.items() if number is not None}
 
     def stop(self, name: str = "stop") -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from specchat.profile import Sampling
 from specchat.profile.validation import InvalidValueError
 from specchat_serve.answer import Answer, Delta
 from specchat_serve.api_errors import ApiError, RequestError
-from specchat_serve.json_fields import SAMPLING_FIELDS, TOP_K, Body, Border, JsonObject, Refusals, checked_body
+from specchat_serve.json_fields import SAMPLING_FIELDS, Body, Border, JsonObject, Refusals, checked_body
 from specchat_serve.openai_chat import SILENT_FIELDS
 from specchat_serve.openai_objects import DONE_EVENT, FINGERPRINT, completion_usage, error_body
 from specchat_serve.replies import EVENT_STREAM, TranslatedRequest, sse_comment, sse_event
@@ -106,9 +106,7 @@ def completion_request(
     chosen, suffix = body if options is None else options, body.text("suffix")
     if suffix:
         chosen.check(Border(frozenset(chosen) - GREEDY.keys(), GREEDY))
-    keys = {"temperature": "temperature", **names}
-    numbers = {key: chosen.number(name, int if key == TOP_K else float) for name, key in keys.items()}
-    given = {key: number for key, number in numbers.items() if number is not None}
+    given = chosen.sampling_numbers({"temperature": "temperature", **names})
     try:
         sampling = Sampling(**given, seed=chosen.number("seed", int))
     except InvalidValueError as error:
