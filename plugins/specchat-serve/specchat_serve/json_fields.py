@@ -142,7 +142,7 @@ class Body(dict[str, Any]):
         repeats = self.object(REPETITION_DETECTION).number("min_count", int)
         return numbers if repeats is None else {**numbers, "limits.repeats": repeats}
 
-    def sampling_numbers(self, names: Mapping[str, str]) -> dict[str, float]:
+    def sampling_numbers(self, names: Mapping[str, str]) -> dict[str, Any]:
         """The sampling settings that are given; `names` are those in requests, with those of the settings."""
         numbers = {key: self.number(name, int if key == TOP_K else float) for name, key in names.items()}
         return {key: number for key, number in numbers.items() if number is not None}
