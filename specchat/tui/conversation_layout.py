@@ -43,7 +43,7 @@ class ConversationLayout(Screen[None]):
         Binding("ctrl+end", "follow", "newest", show=False, priority=True),
     ]
 
-    greeting = ""  # a line below the welcome
+    greeting = ""  # a line of the welcome
 
     def __init__(self, glyphs: Glyphs, preferences: Preferences) -> None:
         super().__init__()
