@@ -16,7 +16,7 @@ from specchat.chat.request import Request
 from specchat.chat.tool_prompt import answered_calls, call_fields, describe_tools, result_messages, spell_out
 from specchat.chat.tools import ToolCall
 from specchat.chat.transcript import Turn
-from specchat.errors import ModelError
+from specchat.errors import InputError
 from specchat.text.chat_format import AUTO_THINKING, Message
 from specchat.text.tokenizer import Tokenizer
 from specchat.text.tool_formats import ToolFormat
@@ -158,7 +158,7 @@ def _render(tokenizer: Tokenizer, system: str, messages: list[Message], thinking
         return render(messages)
     try:
         rendered = render([{"role": "system", "content": system}, *messages])
-    except ModelError:
+    except InputError:
         rendered = ""
     if tokenizer.control_tokens.escape(system.strip()) in rendered:
         return rendered
