@@ -26,7 +26,7 @@ from specchat.host.protocol import (
 from specchat.host.spawn import configuration_hash, find_host, find_or_start_host
 
 MIN_POLL_SECONDS = 0.001
-HELLO_TIMEOUT_SECONDS = 5.0  # the host answers at once, also while it computes
+HELLO_TIMEOUT_SECONDS = 10.0  # the host answers at once, also while it computes, unless its disk is slow
 RESPONSE_TIMEOUT_SECONDS = 15.0
 READ_BYTES = 2**18
 

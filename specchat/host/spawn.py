@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 HOST_COMMAND: tuple[str, ...] = python_command("specchat.host")
 START_ATTEMPTS = 3
 START_TIMEOUT_SECONDS = 60.0
-CONNECT_TIMEOUT_SECONDS = 3.0
+CONNECT_TIMEOUT_SECONDS = 10.0  # over TCP the host answers, and it may be waiting for a slow disk
 LOCK_TIMEOUT_SECONDS = 30.0
 LOCK_POLL_SECONDS = 0.01
 DARWIN_LOCAL_PEERCRED = 1
