@@ -109,7 +109,9 @@ def _read_routing(checkpoint: HeadCheckpoint, tensors: TensorFiles) -> GroupRout
         return None
     groups, topk, scale = (config.get(key) or 1 for key in ("n_group", "topk_group", "routed_scaling_factor"))
     is_normalized = bool(config.get("norm_topk_prob", True))
-    routing = GroupRouting(int(config["num_experts_per_tok"]), is_normalized, int(groups), int(topk), float(scale))
+    routing = GroupRouting(
+        int(config.get("num_experts_per_tok") or 0), is_normalized, int(groups), int(topk), float(scale)
+    )
     require_tensors(tensors, (f"{MLP_PREFIX}.gate.weight",))
     count = tensors.shape(f"{MLP_PREFIX}.gate.weight")[0]
     if not routing.is_possible(count):

@@ -96,7 +96,7 @@ def softmax_routing(checkpoint: HeadCheckpoint, tensors: TensorFiles) -> Routing
     if f"{MLP_PREFIX}.shared_expert_gate.weight" not in tensors:
         return None
     config = checkpoint.text_config
-    return Routing(int(config["num_experts_per_tok"]), bool(config.get("norm_topk_prob", True)))
+    return Routing(int(config.get("num_experts_per_tok") or 0), bool(config.get("norm_topk_prob", True)))
 
 
 @dataclass(frozen=True)
@@ -142,9 +142,11 @@ def _spec(
         context_window=int(config.get("max_position_embeddings") or 4096),
         target_layers=number or None,  # a layer saved without its target has number 0
     )
+    if reason := (None if own else _reason_of_plugin(tensors)) or _unsupported_reason(spec):
+        return replace(spec, unsupported_reason=reason)
     routing = layer.read_routing(checkpoint, tensors) if is_moe(tensors) else None
-    reason = _unsupported_reason(spec, has_unknown_routing=is_moe(tensors) and routing is None)
-    if reason := (None if own else _reason_of_plugin(tensors)) or reason:
+    if is_moe(tensors) and routing is None:
+        reason = "a mixture of experts with a routing that is not verified against its family"
         return replace(spec, unsupported_reason=reason)
     require_tensors(
         tensors, ("embedding_norm.weight", "feature_norm.weight", "norm.weight", "layers.0.input_layernorm.weight")
@@ -207,7 +209,7 @@ def _reason_of_plugin(tensors: TensorFiles) -> str | None:
     )
 
 
-def _unsupported_reason(spec: HeadSpec, *, has_unknown_routing: bool) -> str | None:
+def _unsupported_reason(spec: HeadSpec) -> str | None:
     names = spec.tensors.locations
     if any(".self_attn.indexer." in name for name in names):
         return "sparse attention with an indexer"
@@ -215,8 +217,6 @@ def _unsupported_reason(spec: HeadSpec, *, has_unknown_routing: bool) -> str | N
         return "quantized weights that are not blocks of 8 bits"
     if any(name.startswith("layers.1.") for name in names):
         return "more than one MTP layer"
-    if has_unknown_routing:
-        return "a mixture of experts with a routing that is not verified against its family"
     return None
 
 
