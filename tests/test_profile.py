@@ -177,10 +177,7 @@ def test_a_profile_can_be_a_path_and_extend_its_neighbour(tmp_path):
             ":4: routes.kind cannot be 'chta'; did you mean 'chat'?",
         ),
         ("[[routes]]\ncontains = ['x']", ":1: a rule of [[routes]] needs a kind: edit, files,"),
-        (
-            "[[drafter_orders]]\nkind = 'chat'\nvariants = ['lokup']",
-            ":3: drafter_orders.variants cannot be 'lokup'; did you mean 'lookup'?",
-        ),
+        ("[speculation]\nvariant = 'lokup'", ":2: speculation.variant cannot be 'lokup'; did you mean 'lookup'?"),
         ("[[routes]]\nkind = 'chat'\ncontains = 'x'", ":3: routes.contains must be a list of texts, not 'x'"),
         ("[[routes]]\nkind = 'chat'\ncontains = [1]", ":3: routes.contains must be a list of texts, not [1]"),
         ("[routes]\nkind = 'chat'", ":1: routes must be a list of tables, [[routes]], not"),
@@ -470,7 +467,7 @@ def test_every_shipped_profile_matches_the_schema(name):
         "[sampling]\ntemprature = 1", "[sampling]\ntemperature = 6", "[sampling]\ntop_p = 0.0",
         "[limits]\nanswer = 'x'",
         "[speculation]\nvariant = 'lokup'", "[[routes]]\ncontains = ['x']", "[[routes]]\nkind = 'x'", "models = 3",
-        "[speculation]\nbudget = true", "[[drafter_orders]]\nkind = 'chat'\nvariants = ['x']",
+        "[speculation]\nbudget = true",
     ],
 )  # fmt: skip
 def test_an_invalid_profile_does_not_match_the_schema_either(own_folder, text):

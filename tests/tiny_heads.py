@@ -40,8 +40,6 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 2, 3]},
     },
     "mtp": {"num_hidden_layers": 3, "num_nextn_predict_layers": 1, "max_position_embeddings": 64},
-    "mtp latent": {"num_hidden_layers": 3, "num_nextn_predict_layers": 1, "max_position_embeddings": 64}
-    | {"model_type": "deepseek_v3", "mtp_hidden_states": "post_norm"},
     "assistant": {
         "model_type": "gemma4_assistant", "backbone_hidden_size": 48, "text_config": {
             "model_type": "gemma4_text", "hidden_size": 20, "intermediate_size": 24, "num_hidden_layers": 3,
@@ -156,18 +154,6 @@ def _mtp() -> dict[str, Tensor]:
     return random_tensors({f"{at}.eh_proj": (WIDTH, 2 * WIDTH), **norms, **layer_shapes(at)})
 
 
-def _mtp_latent() -> dict[str, Tensor]:
-    """Multi-head latent attention: three heads, latents of 20 numbers, and a key of 8 with RoPE."""
-    at, weights = "model.layers.3.self_attn", _mtp()
-    sizes = {
-        "q_a_proj": (16, WIDTH), "q_a_layernorm": (16,), "q_b_proj": (3 * (12 + 8), 16),
-        "kv_a_proj_with_mqa": (20 + 8, WIDTH), "kv_a_layernorm": (20,), "kv_b_proj": (3 * (12 + 10), 20),
-        "o_proj": (WIDTH, 3 * 10),
-    }  # fmt: skip
-    kept = {name: weight for name, weight in weights.items() if ".self_attn." not in name}
-    return kept | random_tensors({f"{at}.{name}": shape for name, shape in sizes.items()})
-
-
 def _assistant() -> dict[str, Tensor]:
     """For a target with Gemma 4's layers: its full attention has heads of another size."""
     shapes: dict[str, tuple[int, ...]] = {
@@ -192,6 +178,6 @@ def _dflash() -> dict[str, Tensor]:
 
 TENSORS: dict[str, Callable[[], dict[str, Tensor]]] = {
     "assistant": _assistant,
-    "eagle3": _eagle3, "mtp": _mtp, "mtp latent": _mtp_latent,
+    "eagle3": _eagle3, "mtp": _mtp,
     "dflash": _dflash,
 }  # fmt: skip

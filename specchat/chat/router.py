@@ -80,7 +80,7 @@ def choose_route(
         check_available(variant, available)
         return Route(kind, variant, _budget(variant, budget), PINNED, (variant,))
     candidates = available if auto_candidates is None else auto_candidates | {"auto"}
-    return _auto_route(kind, profile.drafter_order(kind), budget, candidates, temperature)
+    return _auto_route(kind, budget, candidates, temperature)
 
 
 def _tool_kind(request: Request) -> str:
@@ -103,12 +103,10 @@ def check_available(variant: str, available: frozenset[str]) -> None:
         raise ProfileError(f"variant {variant!r} {fault}; available are {names}")
 
 
-def _auto_route(
-    kind: str, preferred: tuple[str, ...], budget: int, available: frozenset[str], temperature: float
-) -> Route:
+def _auto_route(kind: str, budget: int, available: frozenset[str], temperature: float) -> Route:
     """The order in which to try drafters; without a chooser, the first drafter of the order is used."""
     defaults = KIND_DEFAULTS[kind]
-    order = _only_available(tuple(dict.fromkeys((*preferred, *defaults.drafter_order))), available - {"auto"})
+    order = _only_available(defaults.drafter_order, available - {"auto"})
     reason = defaults.reason
     if temperature > HIGH_TEMPERATURE and "plain" in order:
         order = ("plain", *(variant for variant in order if variant != "plain"))

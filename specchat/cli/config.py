@@ -21,7 +21,7 @@ from specchat.profile.profile_files import profile_names, user_config_file
 from specchat.profile.project_file import PROJECT_FILE, find_project_file, read_project_file
 from specchat.profile.validation import MergedSettings, has_names, key_info
 
-TABLE_LIST_KEYS = ("routes", "drafter_orders", "mcp")  # keys that hold tables
+TABLE_LIST_KEYS = ("routes", "mcp")  # keys that hold tables
 TRUST_STATES = {True: "trusted", False: "refused", None: "not decided yet"}
 
 

@@ -348,22 +348,6 @@ class RouteRule:
 
 
 @dataclass(frozen=True)
-class DrafterOrder:
-    """Which drafters auto tries first on requests of a kind."""
-
-    kind: str = key("", "The kind of such a request.", choices=REQUEST_KINDS)
-    variants: tuple[str, ...] = key(
-        (), "The most promising first; those after plain are rarely tried.",
-        choices=DRAFTER_NAMES, plugin_choices=plugin_drafters,
-    )  # fmt: skip
-
-    def __post_init__(self) -> None:
-        if not self.kind:
-            raise InvalidValueError(f"an order of [[drafter_orders]] needs a kind: {', '.join(REQUEST_KINDS)}")
-        check_values(self, "drafter_orders")
-
-
-@dataclass(frozen=True)
 class McpServer:
     """A program or a service that offers tools, prompts and resources by the Model Context Protocol.
 
@@ -411,11 +395,6 @@ class Profile:
     routes: tuple[RouteRule, ...] = key(
         (), "Rules that find the kind of a request by its words: the first rule that matches decides."
     )
-    drafter_orders: tuple[DrafterOrder, ...] = key(
-        (),
-        'Which drafters "auto" tries first, by kind of request, as in [{kind = "code", variants = ["eagle3", "plain", '
-        '"draft"]}]: those after "plain" are rarely tried. The first order of a kind counts.',
-    )
     mcp: tuple[McpServer, ...] = key(
         (),
         "MCP servers, each as a table [mcp.NAME] with a command or a url, in your own profile or in config.toml "
@@ -431,10 +410,6 @@ class Profile:
             "edit-operation": prompt.edit_operation_system,
         }
         return by_task.get(task, self.prompt.system)
-
-    def drafter_order(self, kind: str) -> tuple[str, ...]:
-        """The drafters that auto tries first on requests of this kind; empty when none are set."""
-        return next((order.variants for order in self.drafter_orders if order.kind == kind), ())
 
     def override(self, values: Mapping[str, object]) -> Profile:
         """A profile with some keys changed and checked as in a file; a key with value None stays as it is.

@@ -21,7 +21,7 @@ from typing import cast
 
 from specchat.errors import InputError, ProfileError
 from specchat.paths import configuration_folder
-from specchat.profile.keys import DrafterOrder, McpServer, Profile, RouteRule, options_source
+from specchat.profile.keys import McpServer, Profile, RouteRule, options_source
 from specchat.profile.model_advice import model_sources
 from specchat.profile.shipped_drafters import default_target_source
 from specchat.profile.toml_lines import TomlFile, parse_toml, read_toml
@@ -97,7 +97,7 @@ def user_config_file() -> Path:
 
 def known_keys() -> tuple[str, ...]:
     kinds = [kind for kind in key_types(Profile).values() if isinstance(kind, type) and kind is not str]
-    inner = [word for kind in (*kinds, RouteRule, DrafterOrder, McpServer) for word in key_types(cast("type", kind))]
+    inner = [word for kind in (*kinds, RouteRule, McpServer) for word in key_types(cast("type", kind))]
     return (*key_types(Profile), *inner, "extends")
 
 

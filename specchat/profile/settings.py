@@ -30,6 +30,7 @@ EMPTY: Mapping[str, Any] = {}
 KEYS_OF_ENGINE = ("models.", "speculation.")
 REMOVED_KEYS = {  # in conversations that were stored before
     "speculation.acceptance_test", "prompt.reference_corpus", "routes.location", "routes.variants", "routes.budget",
+    "drafter_orders",
 }  # fmt: skip
 
 

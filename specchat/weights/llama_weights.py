@@ -30,7 +30,7 @@ from specchat.forward.llama.decoder_layer import (
 from specchat.forward.llama.gated_delta_net import DeltaNetSizes, GatedDeltaNet
 from specchat.forward.llama.hybrid import HybridModel
 from specchat.forward.llama.llama import Dimensions, LlamaModel, Weights
-from specchat.forward.llama.moe import SOFTMAX, MixtureOfExperts, Routing
+from specchat.forward.llama.moe import MixtureOfExperts, Routing
 from specchat.forward.llama.rope import PROPORTIONAL, Rope
 from specchat.forward.llama.variations import SILU, LayerShape, SwiGluClamp
 from specchat.forward.recurrences import DeltaGates
@@ -250,7 +250,7 @@ def _per_layer_gate(loader: WeightLoader, prefix: str) -> PerLayerGate | None:
 def _mlp(loader: WeightLoader, prefix: str, config: Mapping[str, Any], index: int) -> GatedMlp | MixtureOfExperts:
     family = FAMILIES[config["model_type"]]
     if family.experts is not None and has_experts(config, index):
-        routing = Routing(SOFTMAX, config["num_experts_per_tok"], is_topk_normalized=config["norm_topk_prob"])
+        routing = Routing(config["num_experts_per_tok"], is_topk_normalized=config["norm_topk_prob"])
         clamp = SwiGluClamp(config["swiglu_alpha"], config["swiglu_limit"]) if "swiglu_limit" in config else SILU
         return load_moe(loader, prefix, family.experts, routing, activation=clamp)
     gate_up_proj = loader.linear(*(f"{prefix}.{name}" for name in family.names.gate_up))

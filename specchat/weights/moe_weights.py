@@ -26,7 +26,6 @@ from specchat.weights.llama_families import ExpertNames
 from specchat.weights.tensor_files import TensorFiles, WeightLoader
 
 Shape = tuple[int, ...]
-CORRECTION = "e_score_correction_bias"  # of a router
 
 
 def load_moe(
@@ -83,9 +82,8 @@ def _load_router(loader: WeightLoader, name: str, routing: Routing, dtype: torch
     weight, bias = exact.tensor(f"{name}.weight"), exact.optional(f"{name}.bias")
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ModelError(f"{loader.files.source}: {name}.bias has the shape {list(bias.shape)}, not [{len(weight)}]")
-    correction = replace(exact, dtype=torch.float32).optional(f"{name}.{CORRECTION}")
     loader.loaded_bytes += exact.loaded_bytes
-    return Router(float_linear(weight, bias), weight.dtype, routing, correction)
+    return Router(float_linear(weight, bias), weight.dtype, routing)
 
 
 def _load_experts(

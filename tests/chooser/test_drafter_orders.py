@@ -1,4 +1,4 @@
-"""`[[drafter_orders]]` of a profile: where `auto` begins, and that a wrong beginning costs next to nothing."""
+"""The order in which `auto` tries drafters: a wrong beginning costs next to nothing."""
 
 from __future__ import annotations
 
@@ -8,15 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from specchat.chat.request import Request
-from specchat.chat.router import choose_route
 from specchat.chooser.curve import Curve
 from specchat.engine.cache_sizes import bucket_of
 from specchat.engine.drafter import AnswerTask
-from specchat.errors import ProfileError
-from specchat.profile import Profile
-from specchat.profile.toml_lines import parse_toml
-from specchat.profile.validation import merge_sources
 from tests.each_row import each_row
 from tools.replay_chooser import ReplayedStep, Replayer, Trace, cpu_like_costs, read_traces, seconds_per_token
 
@@ -52,28 +46,3 @@ def test_a_wrong_order_and_a_wrong_cost_are_nearly_free(slower):
         if seconds_per_token(steps) > 1.03 * plain_seconds:
             slow.append((order, kind, seconds_per_token(steps) / plain_seconds))
     assert slow == []
-
-
-def test_an_order_names_what_auto_tries_first_and_what_rarely():
-    text = 'name = "mine"\n[[drafter_orders]]\nkind = "chat"\nvariants = ["mtp", "plain", "suffix"]\n'
-    profile = merge_sources(Profile(), [parse_toml(Path("mine.toml"), text.encode()).source("profile")]).value
-    at_hand = frozenset({"plain", "suffix", "draft", "mtp", "auto"})
-
-    route = choose_route(Request("Why is the sky blue?"), profile, at_hand)
-
-    assert ("mtp", "plain", "suffix", "draft") == route.drafter_order
-    assert ("mtp", "draft", "suffix", "plain") == choose_route(Request("Why?"), Profile(), at_hand).drafter_order
-    assert "mtp is assumed to draft best" in route.reason
-
-
-@each_row(
-    "text, said",
-    [
-        ("[[drafter_orders]]\nvariants = ['mtp']\n", "needs a kind"),
-        ("[[drafter_orders]]\nkind = 'chta'\n", "did you mean 'chat'"),
-        ("[[drafter_orders]]\nkind = 'chat'\nvariants = ['mpt']\n", "did you mean 'mtp'"),
-    ],
-)
-def test_a_mistaken_order_is_refused(text, said):
-    with pytest.raises(ProfileError, match=said):
-        merge_sources(Profile(), [parse_toml(Path("mine.toml"), text.encode()).source("profile")])

@@ -24,7 +24,7 @@ from tests.tiny import VOCABULARY, target, write
 from tests.tiny_heads import drafted, drafter_of, prefilled, read, writing_of
 
 TEXT = [7, 3, 9, 12, 40, 41, 42, 60, 61] * 3
-KINDS = ["eagle3", "mtp", "mtp latent"]
+KINDS = ["eagle3", "mtp"]
 EAGER = TreeConfig(depth=4, width=3, max_draft_tokens=12, min_level_probability=0.0)
 TRUNCATED = {"top-p": Sampler(0.7, top_p=0.8, seed=2), "top-k": Sampler(1.0, top_k=5, min_p=0.05, seed=3)}
 SAMPLERS = {"greedy": Sampler(), "T1": Sampler(1.0, seed=4), "penalty": Sampler(0.8, repetition_penalty=1.3, seed=5)}
@@ -53,7 +53,7 @@ def test_after_turns_and_truncations_it_drafts_like_a_new_one(kind, sampler):
 
 
 @pytest.mark.parametrize("growth", [CHAIN_CONFIG, EAGER], ids=["chain", "tree"])
-@pytest.mark.parametrize("kind", ["eagle3", "mtp latent"])
+@pytest.mark.parametrize("kind", ["eagle3", "mtp"])
 def test_its_cache_holds_committed_pairs_only_after_every_step(kind, growth):
     writing, drafter = made(kind, growth)
     plan, drafted = (
@@ -221,8 +221,7 @@ def test_embeddings_that_are_still_in_a_file_are_copied_for_the_kernel_unless_th
     assert same(drafted(reading, copying), drafted(writing, drafter))
 
 
-def test_a_head_with_other_parts_than_kernels_drafts_by_operations():
-    assert made("mtp latent")[1].head.network is None
+def test_a_head_drafts_by_kernels_where_they_are():
     assert (made("eagle3")[1].head.network is not None) == (native_kernels().library is not None)
 
 

@@ -61,7 +61,7 @@ def test_a_long_text_follows_the_target(sampler):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kind", ["draft", "eagle3", "mtp", "mtp latent"])
+@pytest.mark.parametrize("kind", ["draft", "eagle3", "mtp"])
 def test_texts_of_networks_are_as_likely_as_by_plain_decoding(kind):
     model, prompt, count = target("dense-llama"), [7, 3, 9, 12, 40, 41], 1500
     drafter = DraftModelDrafter(small()) if kind == "draft" else drafter_of(kind, model, CHAIN_CONFIG)

@@ -66,7 +66,7 @@ TARGETS = [
     "dense-gpt_oss",
     "graphs-mistral",
 ]
-HEADS = ["eagle3", "mtp", "mtp latent", "dflash"]
+HEADS = ["eagle3", "mtp", "dflash"]
 PLANS = {
     "open": frozenset[int](),
     "stop": STOPS,

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
-from specchat.forward.llama.moe import SIGMOID, SOFTMAX, MixtureOfExperts, Routing, select_experts
+from specchat.forward.llama.moe import MixtureOfExperts, Routing
 from specchat.weights.llama_families import ExpertNames
 from specchat.weights.moe_weights import load_moe
 from specchat.weights.tensor_files import TensorFiles, WeightLoader
@@ -20,11 +20,9 @@ MLP = ("gate", "up", "down")
 OPS = TorchOps(AttentionDimensions(1, 1, 2, 1e-6))
 
 
-def selected(scores: list[float], routing: Routing, correction: list[float] | None = None) -> dict[int, float]:
+def selected(scores: list[float], routing: Routing) -> dict[int, float]:
     """The weights of the selected experts of a row with these scores."""
-    selection = select_experts(
-        torch.tensor([scores]), routing, None if correction is None else torch.tensor(correction)
-    )
+    selection = routing.select(torch.tensor([scores]))
     return dict(zip(selection.experts[0].tolist(), selection.weights[0].tolist(), strict=True))
 
 
@@ -47,36 +45,17 @@ def experts(count: int) -> dict[str, Tensor]:
     return tensors
 
 
-def test_a_correction_changes_the_selection_and_not_the_weights():
-    routing = Routing(SIGMOID, experts_per_token=1, is_topk_normalized=False)
-
-    assert selected([2.0, 0.0], routing).keys() == {0}
-    assert selected([2.0, 0.0], routing, correction=[0.0, 1.0]) == {1: 0.5}
-
-
-def test_groups_are_ranked_by_their_best_two_experts():
-    routing = Routing(SIGMOID, experts_per_token=2, expert_groups=2, topk_groups=1)
-
-    assert selected([9.0, -9.0, 1.0, 1.0], routing).keys() == {2, 3}
-    assert selected([9.0, -9.0, 1.0, 1.0], Routing(SIGMOID, experts_per_token=2)).keys() == {0, 2}
-
-
-def test_weights_are_normalized_before_they_are_scaled():
+def test_the_weights_of_the_selected_experts_are_normalized():
     scores = [3.0, 2.0, 1.0]
 
-    assert (
-        abs(sum(selected(scores, Routing(SIGMOID, experts_per_token=2, routed_scaling_factor=2.5)).values()) - 2.5)
-        < 1e-6
-    )
-    assert abs(sum(selected(scores, Routing(SOFTMAX, experts_per_token=2)).values()) - 1) < 1e-6
-    assert sum(selected(scores, Routing(SOFTMAX, experts_per_token=2, is_topk_normalized=False)).values()) < 0.95
+    assert abs(sum(selected(scores, Routing(experts_per_token=2)).values()) - 1) < 1e-6
+    assert sum(selected(scores, Routing(experts_per_token=2, is_topk_normalized=False)).values()) < 0.95
 
 
 def test_routing_is_computed_in_float32_for_every_dtype(tmp_path: Path):
-    tensors = experts(2) | {
-        "layers.0.mlp.gate.e_score_correction_bias": torch.tensor([1.0, 1.001])
-    }  # equal in bfloat16
-    mixture = mixture_of(loader(tmp_path, tensors, torch.bfloat16), Routing(SIGMOID, experts_per_token=1))
+    tensors = experts(2)
+    tensors["layers.0.mlp.gate.weight"] = torch.tensor([[1.0, 0.0], [1.0, 0.001]])  # products equal in bfloat16
+    mixture = mixture_of(loader(tmp_path, tensors, torch.bfloat16), Routing(experts_per_token=1))
 
     outputs = mixture(torch.ones(3, 2, dtype=torch.bfloat16), OPS)
 
@@ -85,12 +64,12 @@ def test_routing_is_computed_in_float32_for_every_dtype(tmp_path: Path):
 
 
 def output_of_first_expert(folder: Path) -> Tensor:
-    mixture = mixture_of(loader(folder, experts(1), torch.bfloat16), Routing(SIGMOID, experts_per_token=1))
+    mixture = mixture_of(loader(folder, experts(1), torch.bfloat16), Routing(experts_per_token=1))
     return mixture(torch.ones(3, 2, dtype=torch.bfloat16), OPS)
 
 
 def test_stacked_experts_have_the_output_of_named_ones(tmp_path: Path):
-    named, routing, rows = experts(3), Routing(SOFTMAX, experts_per_token=2), torch.randn(5, 2)
+    named, routing, rows = experts(3), Routing(experts_per_token=2), torch.randn(5, 2)
     named["layers.0.mlp.gate.weight"] = torch.randn(3, 2)
     parts = {part: [named[f"layers.0.mlp.experts.{index}.{part}_proj.weight"] for index in range(3)] for part in MLP}
     stacked = {
@@ -114,7 +93,7 @@ def test_a_row_has_the_same_bits_however_many_rows_chose_its_experts(tmp_path: P
         tensors |= {f"{at}.{mlp}.{part}_proj.weight": random(inner, size) for part in ("gate", "up")}
         tensors[f"{at}.{mlp}.down_proj.weight"] = random(size, inner)
     names = ExpertNames(shared="mlp.shared_expert")
-    mixture = load_moe(loader(tmp_path, tensors, dtype), "layers.0", names, Routing(SOFTMAX, experts_per_token=8))
+    mixture = load_moe(loader(tmp_path, tensors, dtype), "layers.0", names, Routing(experts_per_token=8))
     ops = select_fused_ops(AttentionDimensions(1, 1, 2, 1e-6), torch.empty(0, dtype=dtype))
     rows = random(128, size).to(dtype)  # the largest draft tree
 

@@ -72,7 +72,7 @@ def waits_per_step(gpu: FakeGpu, config: TreeConfig, sampler: Sampler) -> float:
     return gpu.waits.total() / (len(steps) - 2)
 
 
-@each_row("kind", ["eagle3", "mtp", "mtp latent"])
+@each_row("kind", ["eagle3", "mtp"])
 def test_a_tree_of_the_device_is_that_of_the_host(kind):
     for config in (DEEP, TreeConfig()):
         (there, on_gpu), (here, on_cpu) = made("cuda", kind, config), made("cpu", kind, config)

@@ -91,6 +91,8 @@ def test_keys_that_profiles_had_before_are_left_out_of_a_stored_conversation(own
     for flat in ("options", "changes"):
         stored[flat] = {**stored[flat], "speculation.acceptance_test": "rejection_sampling"}
     stored["profile"]["prompt"]["reference_corpus"] = "embedded"
+    for layer in ("profile", "own"):
+        stored[layer] = {**stored[layer], "drafter_orders": [{"kind": "chat", "variants": ["mtp"]}]}
     own_profile.unlink()
 
     assert today == Settings.from_json(stored)

@@ -62,14 +62,10 @@ def drafting(install):
 
 
 @pytest.mark.usefixtures("drafting")
-def test_drafters_of_plugins_come_last_unless_the_profile_names_them():
+def test_drafters_of_plugins_come_last():
     with load_engine(tiny_profile()).create_session() as session:
         session.chooser.start_answer(AnswerTask("chat", choose(session, tiny_profile())))
         assert ("knowing", "raising", "wrong") == session.chooser.drafter_order[-3:]
-
-        ordered = tiny_profile().override({"drafter_orders": [{"kind": "chat", "variants": ["wrong", "plain"]}]})
-        session.chooser.start_answer(AnswerTask("chat", choose(session, ordered)))
-        assert "wrong" == session.chooser.drafter_order[0]
 
 
 def choose(session, profile):

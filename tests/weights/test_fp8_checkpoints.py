@@ -202,7 +202,7 @@ def test_impossible_blocks_raise_a_one_line_value_error(block):
 
 @each_row("block", [(0, 128), (128,), "all"])
 def test_impossible_blocks_of_a_head_are_a_one_line_error(block, tmp_path: Path):
-    golden = published("mtp-deepseek_v3-plain")
+    golden = published("mtp-deepseek")
 
     with pytest.raises(ModelError, match=r"config\.json has an invalid value"):
         inspected(golden, tmp_path, head=in_eight_bits(golden), quantization_config={"weight_block_size": block})
@@ -210,7 +210,7 @@ def test_impossible_blocks_of_a_head_are_a_one_line_error(block, tmp_path: Path)
 
 @each_row("block", [(128, 128), (4, 6)])
 def test_an_fp8_head_computes_nearly_the_same_logits(block, tmp_path: Path):
-    golden = published("mtp-deepseek_v3-plain")
+    golden = published("mtp-deepseek")
     spec = inspected(
         golden, tmp_path, head=in_eight_bits(golden, block), quantization_config={"weight_block_size": block}
     )
@@ -223,7 +223,7 @@ def test_an_fp8_head_computes_nearly_the_same_logits(block, tmp_path: Path):
 
 
 def test_fp8_experts_are_loaded_in_the_dtype_of_the_target(tmp_path: Path):
-    golden = published("mtp-deepseek_v3")
+    golden = published("mtp-qwen3_next-experts")
 
     head = load_head(inspected(golden, tmp_path, head=in_eight_bits(golden)), golden.target, torch.bfloat16, CPU)
 
@@ -234,6 +234,6 @@ def test_fp8_experts_are_loaded_in_the_dtype_of_the_target(tmp_path: Path):
 def test_another_quantization_is_named_in_the_reason(tmp_path: Path):
     scale = {"model.layers.3.self_attn.o_proj.weight_scale": torch.ones(16, 1)}
 
-    spec = inspected(published("mtp-deepseek_v3"), tmp_path, head=scale)
+    spec = inspected(published("mtp-deepseek"), tmp_path, head=scale)
 
     assert spec.unsupported_reason == "quantized weights that are not blocks of 8 bits"

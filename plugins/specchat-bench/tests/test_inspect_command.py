@@ -36,14 +36,6 @@ def test_a_head_is_shown_with_its_format_the_evidence_and_that_it_fits(printed):
     assert "fits" in text
 
 
-def test_a_head_over_latents_is_shown(printed, tmp_path):
-    text = printed(str(published("mtp-deepseek_v3").save(tmp_path)))
-
-    assert "DeepSeek-V3 MTP (mtp)" in text
-    assert "heads over latents" in text
-    assert "not supported" not in text
-
-
 def test_a_head_that_does_not_fit_is_refused(tmp_path, capsys):
     folder = published("eagle3").save(tmp_path)
 

@@ -7,6 +7,7 @@
     block_formats.py block_drafters.py                  DSpark and DFlash-2, with
       block_correction.py                               the heads of DSpark
       candidate_selector.py block_convolution.py        those of DFlash-2
+    deepseek_format.py deepseek_layers.py mla.py        MTP with the layers of DeepSeek-V3, for the drafter `mtp`
     token_recycling.py lookahead.py                     drafters without a head: Token Recycling, lookahead decoding
     early_exit.py retokenize.py                         the first layers of the target; a draft model with other tokens
 
@@ -62,5 +63,8 @@ def register_heads() -> list[Extension]:
         Extension("peagle", "P-EAGLE of speculators, SpecForge and vLLM", "specchat_heads.peagle_format:detect_peagle"),
         Extension("dflash2", "DFlash-2 of z-lab and speculators", "specchat_heads.block_formats:detect_dflash2"),
         Extension("dspark", "DSpark of DeepSpec and speculators", "specchat_heads.block_formats:detect_dspark"),
+        Extension(
+            "deepseek", "MTP with the layers of DeepSeek-V3 and GLM", "specchat_heads.deepseek_format:detect_deepseek"
+        ),
         Extension("eagle", "EAGLE-1 and -2 of SafeAILab and speculators", "specchat_heads.eagle1:detect_eagle1"),
     ]

@@ -14,6 +14,7 @@ from specchat.drafters.heads.spec import HeadSpec
 from specchat.forward.batch import RowBatch
 from specchat_heads.block_correction import DSparkHead
 from specchat_heads.candidate_selector import DFlash2Head
+from specchat_heads.deepseek_layers import DeepSeekHead
 from specchat_heads.hydra_drafter import Hydra
 from specchat_heads.hydra_head import HydraHead
 from specchat_heads.medusa import Medusa, MedusaHead
@@ -27,7 +28,7 @@ from tests.tiny_heads import WIDTH, layer_shapes, random_tensors
 
 GOLDEN = Path(__file__).parent / "golden"
 NAMES = sorted(path.stem for path in GOLDEN.glob("*.safetensors"))
-KINDS = ["eagle", "medusa", "peagle", "hydra", "hydra++", "dflash2", "dspark"]
+KINDS = ["eagle", "mtp latent", "medusa", "peagle", "hydra", "hydra++", "dflash2", "dspark"]
 
 
 def published(name: str) -> Published:
@@ -86,6 +87,18 @@ def _dflash2() -> dict[str, Tensor]:
     )
 
 
+def _mtp_latent() -> dict[str, Tensor]:
+    """Multi-head latent attention: three heads, latents of 20 numbers, and a key of 8 with RoPE."""
+    at, weights = "model.layers.3.self_attn", tiny_heads.TENSORS["mtp"]()
+    sizes = {
+        "q_a_proj": (16, WIDTH), "q_a_layernorm": (16,), "q_b_proj": (3 * (12 + 8), 16),
+        "kv_a_proj_with_mqa": (20 + 8, WIDTH), "kv_a_layernorm": (20,), "kv_b_proj": (3 * (12 + 10), 20),
+        "o_proj": (WIDTH, 3 * 10),
+    }  # fmt: skip
+    kept = {name: weight for name, weight in weights.items() if ".self_attn." not in name}
+    return kept | random_tensors({f"{at}.{name}": shape for name, shape in sizes.items()})
+
+
 def _dspark() -> dict[str, Tensor]:
     """A recurrent Markov head, and a confidence head that is mostly sure."""
     rank = 6
@@ -106,6 +119,7 @@ tiny_heads.TENSORS.update(
         "hydra++": _hydra_plus,
         "dflash2": _dflash2,
         "dspark": _dspark,
+        "mtp latent": _mtp_latent,
     }
 )
 tiny_heads.CONFIGS.update(
@@ -125,6 +139,8 @@ tiny_heads.CONFIGS.update(
             "sliding_window": 8,
             "dflash_config": {"mask_token_id": 95, "target_layer_ids": [0, 1], "block_size": 6, "selector_top_k": 9},
         },
+        "mtp latent": {"num_hidden_layers": 3, "num_nextn_predict_layers": 1, "max_position_embeddings": 64}
+        | {"model_type": "deepseek_v3", "mtp_hidden_states": "post_norm"},
         "dspark": {
             "architectures": ["Qwen3DSparkModel"], "num_hidden_layers": 2, "max_position_embeddings": 64,
             "block_size": 6, "num_target_layers": 3, "mask_token_id": 95, "target_layer_ids": [0, 1],
@@ -134,6 +150,7 @@ tiny_heads.CONFIGS.update(
 tiny_heads.DRAFTERS[MedusaHead] = lambda head, target, _growth: Medusa(head, target)
 tiny_heads.DRAFTERS[HydraHead] = lambda head, target, _growth: Hydra(head, target)
 tiny_heads.DRAFTERS[DFlash2Head] = tiny_heads.DRAFTERS[DSparkHead] = tiny_heads.DRAFTERS[DFlashHead]
+tiny_heads.DRAFTERS[DeepSeekHead] = tiny_heads.DRAFTERS[EagleHead]
 tiny_heads.DRAFTERS[PEagleHead] = lambda head, target, _growth: PEagleDrafter(head, target)
 
 

@@ -34,8 +34,16 @@ DETECTED = {
     "dspark-rnn": ("dspark", "DeepSpec DSpark"),
     "speculators-dspark": ("dspark", "speculators DSpark"),
     "speculators-dspark-mask": ("dspark", "speculators DSpark"),
+    "mtp-glm4_moe": ("mtp", "DeepSeek-V3 MTP"),
+    "mtp-deepseek_v3": ("mtp", "DeepSeek-V3 MTP"),
+    "mtp-deepseek_v3-plain": ("mtp", "DeepSeek-V3 MTP"),
+    "mtp-glm4_moe_lite": ("mtp", "DeepSeek-V3 MTP"),
 }
 REFUSED = {
+    "experts with another scoring function": (
+        {"model.layers.5.eh_proj.weight": torch.zeros(4, 8), "model.layers.5.mlp.gate.e_score_correction_bias": SMALL},
+        {"scoring_func": "softmax"}, "mixture of experts with a routing that is not verified",
+    ),
     "peagle without a mask token": (
         {"mask_hidden": SMALL, "layers.0.hidden_norm.weight": SMALL, "layers.0.self_attn.q_proj.weight": SMALL}, {},
         "no mask_token_id",
@@ -71,7 +79,10 @@ def test_a_head_is_detected_by_its_tensors(name, tmp_path):
     assert spec.unsupported_reason is None
 
 
-@pytest.mark.parametrize(("name", "kind", "head_size"), [("hydra++", "hydra", 8), ("medusa1", "medusa", 16)])
+@pytest.mark.parametrize(
+    ("name", "kind", "head_size"),
+    [("hydra++", "hydra", 8), ("medusa1", "medusa", 16), ("mtp-deepseek_v3-plain", "mtp", 6 + 4)],
+)
 def test_the_tensors_are_enough_without_a_config(name, kind, head_size, tmp_path):
     folder = published(name).save(tmp_path)
     (folder / "config.json").write_text('{"num_attention_heads": 2}')

@@ -15,6 +15,7 @@ from specchat.drafters.heads.load_head import load_head
 from specchat.drafters.heads.selftest import self_test
 from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import Sampler
+from specchat.forward.llama.moe import Routing
 from specchat_heads.candidate_selector import DFlash2Head
 from tests.drafters.published import CPU, greedy_slots, inspected
 from tests.drafters.test_networks import (
@@ -26,10 +27,30 @@ from tests.drafters.test_networks import (
     with_rope,
     with_wiring,
     without,
+    without_rope_scaling,
     without_windows,
 )
 from tests.tiny import target
 from tests.tiny_heads import drafter_of, tiny_head
+
+
+def with_routing(**changes):
+    return lambda spec: replace(spec, routing=replace(spec.routing, **changes))
+
+
+def by_softmax(spec):
+    return replace(spec, routing=Routing(spec.routing.experts_per_token))
+
+
+def with_mla(**changes):
+    return lambda spec: replace(spec, dimensions=replace(spec.dimensions, mla=replace(spec.dimensions.mla, **changes)))
+
+
+def without_softmax_mscale(spec):
+    """With the same cosines and sines, and without the factor of the scores."""
+    scaling = {key: value for key, value in spec.rope.scaling.items() if not key.startswith("mscale")}
+    return replace(spec, rope=replace(spec.rope, scaling=scaling | {"attention_factor": spec.rope.attention_factor}))
+
 
 BLOCKS = [f"blocks.{column}.1.weight" for column in range(3)]
 
@@ -75,7 +96,29 @@ MISREADINGS = {
     "the bias of the Markov head is missing": ("dspark-gated", without("markov.projection.weight")),
     "the gate of the Markov head is missing": ("dspark-gated", without("markov.gate.weight")),
     "the memory of the Markov head is missing": ("dspark-rnn", without("markov.joint.weight")),
-}
+    "the groups of experts are ignored": ("mtp-glm4_moe", with_routing(expert_groups=1, topk_groups=1)),
+    "the scaling factor of experts is ignored": ("mtp-glm4_moe", with_routing(routed_scaling_factor=1.0)),
+    "experts are selected by softmax instead of sigmoid": ("mtp-glm4_moe", by_softmax),
+    "the correction of experts is missing": (
+        "mtp-glm4_moe", without("layers.0.mlp.gate.e_score_correction_bias")
+    ),
+    "interleaved RoPE is taken for half-split": ("mtp-deepseek_v3", with_mla(is_rope_interleaved=False)),
+    "half-split RoPE is taken for interleaved": ("mtp-deepseek_v3-plain", with_mla(is_rope_interleaved=True)),
+    "the softmax scale is ignored": ("mtp-deepseek_v3", without_softmax_mscale),
+    "DeepSeek's RoPE scaling is ignored": ("mtp-deepseek_v3", without_rope_scaling),
+    "DeepSeek's RoPE base is ignored": ("mtp-glm4_moe_lite", with_rope(theta=2.0)),
+    "latents are not normalized": ("mtp-deepseek_v3", without("layers.0.self_attn.kv_a_layernorm.weight")),
+    "query latents are not normalized": ("mtp-deepseek_v3", without("layers.0.self_attn.q_a_layernorm.weight")),
+    "the bias of latents is missing": (
+        "mtp-deepseek_v3-plain", without("layers.0.self_attn.kv_a_proj_with_mqa.bias")
+    ),
+    "the halves of eh_proj are exchanged": ("mtp-deepseek_v3", with_wiring(is_feature_first=True)),
+    "DeepSeek-V3's next draft step gets the unnormalized output": (
+        "mtp-deepseek_v3", with_wiring(feeds_back_normed=False)
+    ),
+    "DeepSeek-V3's own embeddings are ignored": ("mtp-deepseek_v3", without("embed_tokens.weight")),
+    "DeepSeek-V3's own LM head is ignored": ("mtp-deepseek_v3", without("lm_head.weight")),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -110,6 +153,7 @@ def test_confidences_equal_the_publishers(name, tmp_path):
 def test_every_golden_file_names_its_oracle():
     assert {published(name).oracle.split()[0] for name in NAMES} == {
         "speculators", "zankner/Hydra", "deepseek-ai/DeepSpec", "medusa-llm", "eagle-llm", "SafeAILab/EAGLE",
+        "transformers",
     }  # fmt: skip
 
 

@@ -7,6 +7,5 @@ pair_passes.py      the passes of a head for one tree, over a KV cache or an are
 graph.py            a kernel: the tree on a GPU, as one CUDA graph
 native_tree.py      a kernel: the tree on a CPU, in one native call
 head.py             heads over pairs
-mla.py              multi-head latent attention, which some heads have
 eagle3_format.py mtp_format.py      published formats
 """

@@ -41,13 +41,15 @@ class HeadOutput:
 class PairHead(CachingHead):
     """A head over pairs, with a KV cache of its own.
 
-    Its embeddings may differ from the target's, so callers use `embed`.
+    Its embeddings may differ from the target's, so callers use `embed`. Heads of plugins can have other layers.
     """
+
+    backbone: type[HeadBackbone] = HeadBackbone
 
     def __init__(self, spec: HeadSpec, loader: WeightLoader, target: Model) -> None:
         self.kind, self.context_window, self.wiring = spec.kind, spec.context_window, spec.wiring
         self.hidden_state_layers = spec.hidden_state_layers_for(target.layer_count)
-        self._backbone = backbone = HeadBackbone(spec, loader, target)
+        self._backbone = backbone = self.backbone(spec, loader, target)
         self.pool, self.draft_to_target_ids = backbone.pool, backbone.draft_to_target_ids
         states = len(self.hidden_state_layers)
         self._per_layer_norms = [backbone.norm_weight(f"fc_norm.{index}") for index in range(states)]

@@ -1,7 +1,8 @@
 """What heads with decoder layers share: embeddings, layers over a KV cache of their own, and the LM head.
 
-The layers are those of `forward/llama/decoder_layer.py`; a head may have MLA, gated attention or a mixture of experts
-in them. The inputs of the layers and the use of their outputs differ from head to head and are not here.
+The layers are those of `forward/llama/decoder_layer.py`; a head may have gated attention or a mixture of experts in
+them, and heads of plugins other attention. The inputs of the layers and the use of their outputs differ from head to
+head and are not here.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from specchat.drafters.eagle.mla import MlaAttention
 from specchat.drafters.heads.spec import HeadSpec
 from specchat.engine.cache import KVCache, KVLayout, KVPool
 from specchat.engine.cache_sizes import SCRATCH_ROWS
@@ -126,23 +126,21 @@ class HeadBackbone:
         assert post_attention_layernorm is not None, "inspection accepted a layer without a norm before its MLP"
         return DecoderLayer(
             input_layernorm=self.norm_weight(f"{prefix}.input_layernorm"),
-            self_attn=self._attention(f"{prefix}.self_attn"),
+            self_attn=self.load_attention(f"{prefix}.self_attn"),
             post_attention_layernorm=post_attention_layernorm,
-            mlp=self._mlp(prefix),
+            mlp=self.load_mlp(prefix),
             sliding_window=windows[index] if windows else None,
         )
 
-    def _mlp(self, prefix: str) -> GatedMlp | MixtureOfExperts:
+    def load_mlp(self, prefix: str) -> GatedMlp | MixtureOfExperts:
         if self.spec.routing is None:
             return GatedMlp.load(self.loader.linear, f"{prefix}.mlp")
         shared = (name for name in SHARED_EXPERTS if f"{prefix}.{name}.up_proj.weight" in self.loader.files)
         names = ExpertNames(shared=next(shared, None))
         return load_moe(self.loader, prefix, names, self.spec.routing, torch.float32)  # less would create ties
 
-    def _attention(self, prefix: str) -> AttentionModule:
+    def load_attention(self, prefix: str) -> AttentionModule:
         sizes, loader, names = self.dimensions, self.loader, [f"{part}_proj" for part in "qkv"]
-        if sizes.mla is not None:
-            return MlaAttention(sizes.mla, loader, prefix, self.spec.rope.softmax_mscale)
         norms = self.norm_weight(f"{prefix}.q_norm"), self.norm_weight(f"{prefix}.k_norm")
         o_proj = loader.linear(f"{prefix}.o_proj")
         qkv_proj = loader.linear(*(f"{prefix}.{name}" for name in names))

@@ -8,7 +8,7 @@ Knows no publisher's tensor names and computes nothing. The names:
     feature_norm            norm of the state in a pair, or       lm_head       else the target's
                             of the output of fc (DFlash)
     embed_tokens            else the target's                     d2t, t2d      draft vocabulary: offsets, membership
-    layers.{i}.self_attn    q, k, v and o; or the q_a, q_b, kv_a and kv_b of MLA
+    layers.{i}.self_attn    q, k, v and o
     feedback                output of an assistant -> state of the next draft step, in the size of the target
     centroids               groups of tokens of an assistant; token_ordering lists the tokens of one after the other
     layers.{i}.mlp.gate     router, with experts.{e}.*, or stacks of them, and in most families shared_expert(s).*
@@ -35,19 +35,6 @@ DEFAULT_TRAINED_LENGTH = 2048  # positions, when the config has no length
 
 
 @dataclass(frozen=True)
-class MlaDimensions:
-    """The sizes of multi-head latent attention, with DeepSeek's config keys as names."""
-
-    heads: int
-    kv_lora_rank: int  # size of a latent
-    qk_nope_head_dim: int  # numbers of a query head that are not rotated
-    qk_rope_head_dim: int  # numbers of a query head that are rotated
-    v_head_dim: int
-    q_lora_rank: int | None  # None: queries are projected from the hidden states directly
-    is_rope_interleaved: bool = True  # neighbouring numbers are a pair; else first and second half
-
-
-@dataclass(frozen=True)
 class HeadDimensions:
     """The sizes of a head's layers, from the shapes of its tensors."""
 
@@ -59,17 +46,14 @@ class HeadDimensions:
     epsilon: float
     has_output_gate: bool = False  # q_proj also projects a gate for the attention output
     sliding_windows: tuple[int | None, ...] = ()  # number of positions that each layer sees; empty: all
-    mla: MlaDimensions | None = None  # None: grouped-query attention
 
     @property
     def rope_size(self) -> int:
-        return self.mla.qk_rope_head_dim if self.mla else self.head_size
+        return self.head_size
 
     @property
     def kv_shape(self) -> tuple[int, int, int]:
         """What a layer caches of a token: key heads, size of a key, size of a value."""
-        if self.mla:
-            return 1, self.mla.kv_lora_rank + self.mla.qk_rope_head_dim, 0
         return self.kv_heads, self.head_size, self.head_size
 
 

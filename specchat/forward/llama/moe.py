@@ -1,8 +1,7 @@
 """The MLP of a mixture of experts: a router chooses some experts for each row, and their outputs are added up.
 
-The routing depends on the family: Qwen, Mixtral and OLMoE choose the highest values of a softmax; DeepSeek-V3 (arXiv
-2412.19437, section 2.1.2) and GLM-4.5 the highest sigmoids within the best groups. Some have a shared expert, which
-computes every row. Targets and heads run this MLP. Knows tensors; knows no family and no file.
+Qwen, Mixtral and OLMoE choose the highest values of a softmax; heads of plugins may route in another way. Some have a
+shared expert, which computes every row. Targets and heads run this MLP. Knows tensors; knows no family and no file.
 """
 
 from __future__ import annotations
@@ -18,8 +17,6 @@ from specchat.forward.linear.linear import Linear
 from specchat.forward.llama.decoder_layer import GatedMlp
 from specchat.forward.llama.variations import SILU, Activation
 
-SIGMOID, SOFTMAX = "sigmoid", "softmax"
-
 
 @dataclass(frozen=True)
 class ExpertSizes:
@@ -29,19 +26,28 @@ class ExpertSizes:
 
 
 @dataclass(frozen=True)
-class Routing:
-    scoring_func: str  # SIGMOID of each score, or SOFTMAX over all
-    experts_per_token: int
-    expert_groups: int = 1  # of equal size
-    topk_groups: int = 1  # groups whose experts can be selected
-    is_topk_normalized: bool = True  # the weights of the selected experts add up to 1
-    routed_scaling_factor: float = 1.0  # of these weights
-
-
-@dataclass(frozen=True)
 class ExpertSelection:
     experts: Tensor  # [N, experts_per_token]
     weights: Tensor  # float32 [N, experts_per_token]
+
+
+@dataclass(frozen=True)
+class Routing:
+    experts_per_token: int
+    is_topk_normalized: bool = True  # the weights of the selected experts add up to 1
+
+    def select(self, scores: Tensor) -> ExpertSelection:
+        """The experts of every row, by a softmax. `scores`: of all experts, float32 [N, E]"""
+        weights = scores.softmax(-1)
+        return self.highest(weights, weights)
+
+    def highest(self, ranked: Tensor, weights: Tensor) -> ExpertSelection:
+        """The experts that rank highest, and what they weigh. float32 [N, E] each"""
+        experts = ranked.topk(self.experts_per_token, dim=-1).indices
+        weights = weights.gather(-1, experts)
+        if self.is_topk_normalized:
+            weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
+        return ExpertSelection(experts, weights)
 
 
 @dataclass(frozen=True)
@@ -51,10 +57,9 @@ class Router:
     linear: Linear  # -> experts
     dtype: torch.dtype
     routing: Routing
-    correction: Tensor | None = None  # float32 [experts]
 
     def __call__(self, rows: Tensor) -> ExpertSelection:
-        return select_experts(self.linear(rows.to(self.dtype)).float(), self.routing, self.correction)
+        return self.routing.select(self.linear(rows.to(self.dtype)).float())
 
 
 @dataclass(frozen=True)
@@ -95,23 +100,3 @@ class MixtureOfExperts:
             output = output + parts[:, choice]
         output = output.to(rows.dtype)
         return output if self.shared is None else output + self.shared(rows, ops)
-
-
-def select_experts(scores: Tensor, routing: Routing, correction: Tensor | None) -> ExpertSelection:
-    """The experts of every row. `scores`: of all experts, float32 [N, E]
-
-    The correction (float32 [E]) changes which experts are selected, but not their weights. With groups, only the groups
-    with the highest sum of their two best experts count.
-    """
-    weights = scores.sigmoid() if routing.scoring_func == SIGMOID else scores.softmax(-1)
-    ranked = weights if correction is None else weights + correction
-    if routing.expert_groups > 1:
-        groups = ranked.unflatten(-1, (routing.expert_groups, -1))
-        best = groups.topk(2, dim=-1).values.sum(-1).topk(routing.topk_groups, dim=-1).indices
-        is_open = torch.zeros(groups.shape[:-1], dtype=torch.bool, device=ranked.device).scatter_(-1, best, value=True)
-        ranked = groups.masked_fill(~is_open[..., None], float("-inf")).flatten(-2)
-    experts = ranked.topk(routing.experts_per_token, dim=-1).indices
-    weights = weights.gather(-1, experts)
-    if routing.is_topk_normalized:
-        weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
-    return ExpertSelection(experts, weights * routing.routed_scaling_factor)

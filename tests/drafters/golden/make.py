@@ -41,6 +41,8 @@ KINDS_OF_PLUGIN = (
     "dspark",
     "speculators-dspark",
     "speculators-dflash2",
+    "mtp-deepseek_v3",
+    "mtp-glm4_moe",
 )
 LENGTH, WIDTH, VOCABULARY, DRAFTED = 6, 16, 40, 24
 LLAMA = {

@@ -11,12 +11,12 @@ from latents to values. The same matmuls in another order, equal except for roun
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from specchat.drafters.heads.spec import MlaDimensions
 from specchat.forward.attention import apply_rope
 from specchat.forward.fused_ops import QKV, TorchOps
 from specchat.forward.linear.linear import Linear, float_linear
@@ -24,6 +24,19 @@ from specchat.forward.llama.decoder_layer import LayerContext, RopeAngles
 from specchat.weights.tensor_files import WeightLoader
 
 LATENT_NORM_EPSILON = 1e-6  # of the norms of latents, whatever the config has for the others
+
+
+@dataclass(frozen=True)
+class MlaDimensions:
+    """The sizes of multi-head latent attention, with DeepSeek's config keys as names."""
+
+    heads: int
+    kv_lora_rank: int  # size of a latent
+    qk_nope_head_dim: int  # numbers of a query head that are not rotated
+    qk_rope_head_dim: int  # numbers of a query head that are rotated
+    v_head_dim: int
+    q_lora_rank: int | None  # None: queries are projected from the hidden states directly
+    is_rope_interleaved: bool = True  # neighbouring numbers are a pair; else first and second half
 
 
 class MlaAttention:

@@ -10,14 +10,13 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from specchat.drafters.eagle.mla import MlaAttention
-from specchat.drafters.heads.spec import MlaDimensions
 from specchat.forward.attention import AttentionMask, apply_rope
 from specchat.forward.batch import ForwardBatch
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps
 from specchat.forward.llama.decoder_layer import LayerContext, RopeAngles
 from specchat.forward.llama.rope import Rope, cos_sin
 from specchat.weights.tensor_files import TensorFiles, WeightLoader
+from specchat_heads.mla import MlaAttention, MlaDimensions
 
 if TYPE_CHECKING:
     from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention, DeepseekV3RotaryEmbedding
