@@ -50,11 +50,6 @@ def possible_operations(source: Source, instruction: str) -> list[Operation]:
     return found if len(found) <= MAX_CHOICES else []
 
 
-def code_in(instruction: str) -> set[str]:
-    """What stands as code in an instruction: `quoted`, with digits, in snake_case or CAPITALS, as a call."""
-    return {text for text, is_code in _tokens(instruction) if is_code}
-
-
 def _tokens(instruction: str) -> Iterator[tuple[str, bool]]:
     """The words, numbers and quoted texts, and whether each one stands as code."""
     for match in TOKEN.finditer(instruction):
