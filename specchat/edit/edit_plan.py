@@ -50,6 +50,10 @@ def named_regions(source: Source, instruction: str) -> tuple[Region, ...]:
     found = definitions(source.text, source.language)
     if isinstance(rename := AskedChanges.of(instruction, source.text).operation, Rename):
         return _regions_with(source, found, rename.old)
+    verb, *words = re.findall(r"\w+", instruction) or [""]
+    old = [word for word in words if any(each.name == word for each in found)]
+    if old and verb.lower() == "rename":  # and something more, which is for a model
+        return _regions_with(source, found, old[0])
     code = " ".join(CODE_IDENTIFIER.findall(instruction))
     named = _definitions_named_in(found, code) or _definitions_named_in(found, instruction.partition(" ")[2])
     inner = [each for each in named if not any(_contains(each, other) for other in named)]
