@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from specchat.edit.operations import NameKind
 
@@ -75,8 +75,10 @@ def _added(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     result = dict(base)
     for key, value in more.items():
         old, space = base.get(key), "" if key == "unsafe_text" else " "  # which is one pattern
-        is_joined = old and isinstance(value, str) and key != "prints"
-        result[key] = _added(old, value) if isinstance(old, dict) else f"{old}{space}{value}" if is_joined else value
+        if isinstance(old, dict):
+            result[key] = _added(cast("dict[str, Any]", old), value)
+        else:
+            result[key] = f"{old}{space}{value}" if old and isinstance(value, str) and key != "prints" else value
     return result
 
 
