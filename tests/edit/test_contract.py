@@ -520,7 +520,6 @@ def test_every_front_end_without_a_review_refuses_it_and_says_why(tmp_path, monk
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.full
 def test_a_carriage_return_in_a_line_stays_whatever_a_model_makes_of_it():
     for name, sign in (("a.js", "//"), ("a.txt", "")):
         before = f"{sign} one \r two\n{sign} three\t\nlet four = 4\n"
@@ -532,6 +531,7 @@ def test_a_carriage_return_in_a_line_stays_whatever_a_model_makes_of_it():
             assert (before.replace("four", "five"), None) == (kept.text, kept.warnings.worst_problem), (name, written)
 
 
+@pytest.mark.full
 def test_data_that_is_nested_without_end_is_no_trouble():
     for one, other in (('{"a":', "}"), ("[", "]")):
         deep = one * 5000 + "1" + other * 5000
