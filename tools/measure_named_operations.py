@@ -2,8 +2,7 @@
 
 The instructions, in English, German, Spanish and French, are in `tests/refactoring/instructions.toml`. The scripted
 models need no engine: the perfect one names the operation of the case, the malicious one each other that is offered.
-*written*: an operation passes every check of `specchat edit -y`; *reviewed*: it has to be seen by a person; *refused*:
-by the tree.
+*reviewed*: it can be done, and a person has to see it; *refused*: by the tree.
 
     python -m tools.measure_named_operations [--target starter]
 """
@@ -21,7 +20,7 @@ from threading import Event as Flag
 import click
 
 from specchat.app.edit_session import EditSession, edit_request
-from specchat.app.named_operation import NONE, confirmation, name_operation, refactoring_of
+from specchat.app.named_operation import NONE, name_operation, refactoring_of
 from specchat.edit.edit_turn import result_of
 from specchat.edit.operations import Operation
 from specchat.edit.source_text import Source, make_source
@@ -33,7 +32,7 @@ from specchat_bench.columns import markdown_table
 
 INSTRUCTIONS = Path(__file__).parents[1] / "tests" / "refactoring" / "instructions.toml"
 WINDOW_TOKENS = 8192
-COLUMNS = ("answers", "right", "none", "wrong", "refused", "reviewed", "written", "wrong written")
+COLUMNS = ("answers", "right", "none", "wrong", "refused", "reviewed")
 
 
 @dataclass(frozen=True)
@@ -49,14 +48,12 @@ class NamedCase:
         return {str(each): each for each in possible_operations(self.source, self.instruction)}
 
     def fate(self, operation: Operation) -> str:
-        """What becomes of an operation that is named: refused, reviewed or written."""
+        """What becomes of an operation that is named: refused or reviewed."""
         try:
             refactoring = refactoring_of(self.source, operation, None)
         except DeclinedError:
             return "refused"
-        if refactoring.text == self.source.text:
-            return "refused"
-        return "reviewed" if confirmation(operation, self.instruction).worst_problem else "written"
+        return "refused" if refactoring.text == self.source.text else "reviewed"
 
 
 def read_named_cases(path: Path = INSTRUCTIONS) -> list[NamedCase]:
@@ -84,8 +81,8 @@ def tally(case: NamedCase, named: str) -> Iterator[str]:
     if named == NONE:
         yield "right" if not case.operation else "none"
         return
-    outcome, fate = "right" if named == case.operation else "wrong", case.fate(case.choices()[named])
-    yield from (outcome, fate, f"{outcome} {fate}")
+    yield "right" if named == case.operation else "wrong"
+    yield case.fate(case.choices()[named])
 
 
 def table(rows: Sequence[tuple[str, Counter[str]]]) -> str:

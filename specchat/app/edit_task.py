@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from specchat.app.model_ability import ModelAbility
-from specchat.app.named_operation import confirmation, name_operation, refactoring_of
+from specchat.app.named_operation import name_operation, refactoring_of
 from specchat.chat.events import Event, Notice
 from specchat.chat.request import BLOCKS_TASK, EDIT_TASK, Attachment, Request
 from specchat.edit.answer_blocks import choose_text
@@ -209,7 +209,7 @@ class _Edit:
                     operation = yield from name_operation(job.source, job.instruction, job.window_tokens, self.edit_run)
                     if operation is None:
                         continue
-                    warnings = confirmation(operation, job.instruction)
+                    warnings = EditWarnings(understood=str(operation))
                     return (yield from self._refactor(refactoring_of(job.source, operation, job.region), warnings))
                 case EditPlan(merged=str() as merged) if merged:
                     return (yield from self._take(way, merged, EditWarnings()))

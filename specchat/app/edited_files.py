@@ -12,7 +12,7 @@ from specchat.app.edit_task import EditJob
 from specchat.app.project_files import ProjectFiles
 from specchat.chat.request import Request
 from specchat.edit.atomic_write import check_writable
-from specchat.edit.source_text import Source, read_source
+from specchat.edit.source_text import Source, read_source, refuse_notebook
 from specchat.errors import BrokenEditError, InputError
 
 CODE_FENCE, MARKDOWN_SUFFIXES = "```", (".md", ".markdown")
@@ -66,6 +66,7 @@ class HeldText:
         return Path(self.source.name)
 
     def read(self) -> Source:
+        refuse_notebook(self.source.name)
         return self.source
 
     def check_writable(self) -> None:

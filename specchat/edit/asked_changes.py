@@ -149,7 +149,8 @@ UNUSED = re.compile(
 )
 DUPLICATE = re.compile(r"\b(?:duplicat\w*|repeated|doubl\w*|doppelt\w*)\b", re.IGNORECASE)
 PRINTS = re.compile(
-    r"\A\s*(?:(?:self|this)\.)?_*(?:print|console|(?i:log|logger|logging)|echo|printf|println|fmt|System|puts|warn)\b"
+    r"\A\s*(?:(?:self|this)\.|std::)?_*"
+    r"(?:print|console|(?i:log|logger|logging)|echo|printf|println|fmt|System|puts|warn)\b"
 )
 
 

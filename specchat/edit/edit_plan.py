@@ -10,15 +10,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from specchat.edit.asked_changes import AskedChanges, May
+from specchat.edit.operations import Rename
 from specchat.edit.source_text import Source
 from specchat.errors import ContextError, InputError, UsageError
 from specchat.syntax import Definition, definitions, enclosing_definition
 
 CODE_IDENTIFIER = re.compile(r"`[^`]+`|\b\w+(?:\.\w+)+\b|\b\w*(?:_\w|[a-z][A-Z]|\d)\w*\b|\b\w+(?=\()")
-# "rename the method `feed` to push": the old name is the first that the file defines, or the word before "to"
-RENAME_INSTRUCTION = re.compile(r"\s*rename\b", re.IGNORECASE)
-OLD_NAME = re.compile(r"(\w+)\W+(?:to|into|as)\b")
-WORD = re.compile(r"\w+")
 CODE_KINDS = ("function", "class", "method")
 MAX_REGIONS = 40  # each one is a request
 MAX_SHOWN_REGIONS = 3
@@ -51,21 +48,22 @@ def named_regions(source: Source, instruction: str) -> tuple[Region, ...]:
     covers every place where the old name occurs: the definition alone would leave its callers behind.
     """
     found = definitions(source.text, source.language)
-    if RENAME_INSTRUCTION.match(instruction):
-        return _rename_regions(source, found, instruction)
+    if isinstance(rename := AskedChanges.of(instruction, source.text).operation, Rename):
+        return _regions_with(source, found, rename.old)
+    verb, *words = re.findall(r"\w+", instruction) or [""]
+    old = [word for word in words if any(each.name == word for each in found)]
+    if old and verb.lower() == "rename":  # and something more, which is for a model
+        return _regions_with(source, found, old[0])
     code = " ".join(CODE_IDENTIFIER.findall(instruction))
     named = _definitions_named_in(found, code) or _definitions_named_in(found, instruction.partition(" ")[2])
     inner = [each for each in named if not any(_contains(each, other) for other in named)]
     return tuple(dict.fromkeys(Region(each.first_line, each.last_line, each.qualified_name) for each in inner))
 
 
-def _rename_regions(source: Source, found: Sequence[Definition], instruction: str) -> tuple[Region, ...]:
-    """Every innermost definition that mentions the old name, and every other line that does."""
-    names = {each.name for each in found}
-    defined = [word for word in WORD.findall(instruction)[1:] if word in names]
-    old = defined[:1] or OLD_NAME.findall(instruction)[:1]
+def _regions_with(source: Source, found: Sequence[Definition], name: str) -> tuple[Region, ...]:
+    """Every innermost definition that mentions a name, and every other line that does."""
     lines = enumerate(source.text.split("\n"), 1)
-    regions = dict.fromkeys(_region_around(found, number) for number, line in lines if old and _mentions(line, old[0]))
+    regions = dict.fromkeys(_region_around(found, number) for number, line in lines if _mentions(line, name))
     return tuple(regions) if len(regions) <= MAX_REGIONS else ()
 
 

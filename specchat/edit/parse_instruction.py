@@ -189,10 +189,9 @@ class _Target:
         if not _are_names(match, code, "old", "scope") or len(named) > 1 or is_either:
             return None
         owner, _, name = old.replace("::", ".").rpartition(".")
-        owner = "" if owner in ("self", "cls", "this") else owner
-        return cls(
-            name, named[0] if named else NameKind.ANY, _join((groups.get("scope") or "").replace("::", "."), owner)
-        )
+        is_own = owner in ("self", "cls", "this")
+        kind = named[0] if named else NameKind.ATTRIBUTE if is_own else NameKind.ANY
+        return cls(name, kind, _join((groups.get("scope") or "").replace("::", "."), "" if is_own else owner))
 
 
 def _rename(match: re.Match[str], code: str) -> Found:

@@ -176,7 +176,10 @@ def keep_blanks(
     In prose a blank line between two others is a change, and so it is between two imports that are to be sorted.
     `keeps_levels`: no line that stays goes to another level of indentation.
     """
-    lines, new_lines = split_lines(old), split_lines(new)
+    lines = split_lines(old)
+    for line in (each for each in lines if "\r" in each):  # which a model writes as the end of a line
+        new = new.replace(line.replace("\r", "\n"), line)
+    new_lines = split_lines(new)
     units, result, done = (_indent_unit(lines), _indent_unit(new_lines)), list[str](), 0
     pairs = list(_same_lines(lines, new_lines))
     for (place, new_place), following in zip_longest(pairs, pairs[1:]):

@@ -17,10 +17,9 @@ values.py                            constants, defaults, new parameters
 """
 
 from specchat.refactoring.find_refactoring import Refactoring, find_missing_name, make_refactoring, plan_refactorings
-from specchat.refactoring.operation_choices import code_in, possible_operations
+from specchat.refactoring.operation_choices import possible_operations
 from specchat.refactoring.splices import RefusedError
 
 __all__ = [
-    "Refactoring", "RefusedError", "code_in", "find_missing_name", "make_refactoring", "plan_refactorings",
-    "possible_operations",
+    "Refactoring", "RefusedError", "find_missing_name", "make_refactoring", "plan_refactorings", "possible_operations",
 ]  # fmt: skip

@@ -12,18 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
 
+from specchat.edit import operations as ops
 from specchat.edit.contract import find_warnings
-from specchat.edit.operations import (
-    AddParameter,
-    Move,
-    Operation,
-    Removable,
-    Remove,
-    RemoveDefinition,
-    Rename,
-    SetValue,
-    SortImports,
-)
 from specchat.edit.parse_instruction import parse_instruction
 from specchat.edit.source_text import Source
 from specchat.edit.syntax_check import check_syntax
@@ -54,7 +44,7 @@ class Refactoring:
 
     source: Source
     steps: tuple[Step, ...]
-    operations: tuple[Operation, ...]
+    operations: tuple[ops.Operation, ...]
 
     @property
     def text(self) -> str:
@@ -86,7 +76,7 @@ def plan_refactorings(
                 return []
             case _ if len(sources) == 1:
                 return [make_refactoring(sources[0], operations, lines)]
-            case (Rename() as rename,) if all(each.language == PYTHON for each in sources):
+            case (ops.Rename() as rename,) if all(each.language == PYTHON for each in sources):
                 steps = rename_in_python({each.name: each.text for each in sources}, rename)
                 return [_checked(Refactoring(each, (steps[each.name],), (rename,))) for each in sources]
             case _:
@@ -99,12 +89,12 @@ def find_missing_name(source: Source, instruction: str) -> str:
     """The name that is to be renamed and that the text does not have, in any case of letters; "" if there is none."""
     text = source.text.casefold()
     operations = parse_instruction(instruction, source.name, source.text)
-    renamed = (each.old for each in operations if isinstance(each, Rename))
+    renamed = (each.old for each in operations if isinstance(each, ops.Rename))
     return next((name for name in renamed if re.split(r"\W+", name)[-1].casefold() not in text), "")
 
 
 def make_refactoring(
-    source: Source, operations: Sequence[Operation], lines: tuple[int, int] | None = None
+    source: Source, operations: Sequence[ops.Operation], lines: tuple[int, int] | None = None
 ) -> Refactoring:
     """The operations as one refactoring. RefusedError says why it is not certain."""
     text, steps = source.text, list[Step]()
@@ -135,33 +125,33 @@ def _checked(refactoring: Refactoring) -> Refactoring:
     return refactoring
 
 
-def _make_step(source: Source, text: str, operation: Operation, area: Area) -> Step:
+def _make_step(source: Source, text: str, operation: ops.Operation, area: Area) -> Step:
     language = language_of(source.name, text)
     match operation:
-        case Rename():
+        case ops.Rename():
             return _make_renaming(source, text, operation, area)
-        case Remove(what=Removable.UNUSED_IMPORTS) | SortImports() | Move() if language != PYTHON:
+        case ops.Remove(what=ops.Removable.UNUSED_IMPORTS) | ops.SortImports() | ops.Move() if language != PYTHON:
             raise UnknownLanguageError("only imports and moves of Python are known")
-        case Remove(what=Removable.UNUSED_IMPORTS):
+        case ops.Remove(what=ops.Removable.UNUSED_IMPORTS):
             return remove_unused_imports(text, source.name, operation, area)
-        case Remove():
+        case ops.Remove():
             return remove_things(text, language, operation, area)
-        case RemoveDefinition():
+        case ops.RemoveDefinition():
             return remove_definition(text, language, operation, Path(source.name).absolute())
-        case SortImports():
+        case ops.SortImports():
             return sort_imports(text, source.name, area)
-        case SetValue():
+        case ops.SetValue():
             return set_value(text, language, operation, area)
-        case AddParameter():
+        case ops.AddParameter():
             return add_parameter(text, language, operation, area, Path(source.name).absolute())
-        case Move():
+        case ops.Move():
             return move_statement(text, operation)
 
 
-def _make_renaming(source: Source, text: str, rename: Rename, area: Area) -> Step:
-    path, language = Path(source.name), language_of(source.name, text)
+def _make_renaming(source: Source, text: str, rename: ops.Rename, area: Area) -> Step:
+    language = language_of(source.name, text)
     if language == PYTHON:
         return rename_in_part(source.name, text, rename, area)
-    if path.suffix in HEADER_SUFFIXES:
+    if source.name.endswith(HEADER_SUFFIXES):
         raise RefusedError("other files include a header")
-    return rename_identifier(text, language, rename, area, path.absolute())
+    return rename_identifier(text, language, rename, area, Path(source.name).absolute())

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from specchat.edit.operations import NameKind
 
@@ -28,8 +28,8 @@ class LanguageRules:
     """The rules of one language; the file explains them."""
 
     def __init__(self, table: Mapping[str, Any]) -> None:
-        names = lambda key: frozenset[str](table.get(key, ()))
-        contexts = lambda key: frozenset(map(_context, table.get(key, ())))
+        names = lambda key: frozenset[str](table.get(key, "").split())
+        contexts = lambda key: frozenset(map(_context, names(key)))
         self.prints: str = table.get("prints", "")
         self.constants: Sequence[str] = table.get("constants", ("true", "false", "null"))
         self.values: Mapping[str, Sequence[str]] = table.get("values", {})
@@ -39,7 +39,7 @@ class LanguageRules:
         self.declarations: Mapping[Context, Declares] = {
             _context(each): Declares(NameKind(kind.removeprefix("outer ")), kind.startswith("outer "))
             for kind, places in table.get("declares", {}).items()
-            for each in places
+            for each in places.split()
         }
         self.reserved, self.plain_marks = names("reserved"), names("plain_marks")
         self.repeatable = frozenset(map(NameKind, names("repeatable")))
@@ -71,17 +71,14 @@ def _table(tables: Mapping[str, Any], language: str) -> dict[str, Any]:
 
 
 def _added(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested tables are merged, lists and texts are joined, and what else is there is replaced."""
+    """Nested tables are merged, words and patterns are joined, and `prints`, `constants` and `values` are replaced."""
     result = dict(base)
     for key, value in more.items():
-        old = base.get(key)
-        match value:
-            case dict() if old is not None:
-                result[key] = _added(old, value)
-            case list() | str() if old is not None and key != "constants":
-                result[key] = old + value
-            case _:
-                result[key] = value
+        old, space = base.get(key), "" if key == "unsafe_text" else " "  # which is one pattern
+        if isinstance(old, dict):
+            result[key] = _added(cast("dict[str, Any]", old), value)
+        else:
+            result[key] = f"{old}{space}{value}" if old and isinstance(value, str) and key != "prints" else value
     return result
 
 

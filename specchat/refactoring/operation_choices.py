@@ -15,19 +15,8 @@ from itertools import permutations, product
 from keyword import iskeyword
 from pathlib import PurePath
 
+from specchat.edit import operations as ops
 from specchat.edit.edit_plan import CODE_IDENTIFIER
-from specchat.edit.operations import (
-    AddParameter,
-    Move,
-    NameKind,
-    Operation,
-    Removable,
-    Remove,
-    RemoveDefinition,
-    Rename,
-    SetValue,
-    SortImports,
-)
 from specchat.edit.parse_instruction import NAME, NO_NAMES, NUMBER, THINGS, VALUE, VERSION
 from specchat.edit.source_text import Source
 from specchat.refactoring.language_rules import PYTHON, rules_of
@@ -41,18 +30,13 @@ TOKEN = re.compile(rf"(?P<code>{QUOTED}|(?<![\w.])(?:{VERSION}|{NUMBER})(?!\w))|
 NEXT_SENTENCE = re.compile(r"[.!?;:]\s+\S|\n")
 
 
-def possible_operations(source: Source, instruction: str) -> list[Operation]:
+def possible_operations(source: Source, instruction: str) -> list[ops.Operation]:
     """Every operation that the instruction may be; none where it cannot be one, or where too many fit."""
     words = _Words(source, instruction)
     if NEXT_SENTENCE.search(instruction.strip()) or words.count > MAX_WORDS + len(words.required):
         return []
     found = list(dict.fromkeys(filter(None, map(words.completed, _candidates(words)))))
     return found if len(found) <= MAX_CHOICES else []
-
-
-def code_in(instruction: str) -> set[str]:
-    """What stands as code in an instruction: `quoted`, with digits, in snake_case or CAPITALS, as a call."""
-    return {text for text, is_code in _tokens(instruction) if is_code}
 
 
 def _tokens(instruction: str) -> Iterator[tuple[str, bool]]:
@@ -88,51 +72,51 @@ class _Words:
     def is_called(self, name: str) -> bool:
         return name != "print" and re.search(rf"(?<![\w.]){re.escape(name)}\(", self.code) is not None
 
-    def completed(self, operation: Operation) -> Operation | None:
+    def completed(self, operation: ops.Operation) -> ops.Operation | None:
         """The operation, with the one definition that it does not use as its scope; None if it leaves out anything."""
         texts = {value for value in astuple(operation) if isinstance(value, str)}
         used = {part for text in texts for part in (text, *text.split("."))}
-        used |= {"print"} if operation == Remove(Removable.PRINTS) else set()
+        used |= {"print"} if operation == ops.Remove(ops.Removable.PRINTS) else set()
         left = [name for text in self.required if not {name := text.strip("'\""), text} & used]
         left = [name for name in left if not used.issuperset(name.split("."))]
         if not left:
             return operation
-        has_scope = getattr(operation, "scope", None) == "" and operation != Remove(Removable.UNUSED_IMPORTS)
+        has_scope = getattr(operation, "scope", None) == "" and operation != ops.Remove(ops.Removable.UNUSED_IMPORTS)
         is_scope = has_scope and len(left) == 1 and left[0] in self.defined
         return replace(operation, scope=left[0]) if is_scope else None  # pyright: ignore[reportCallIssue]
 
 
-def _candidates(words: _Words) -> Iterator[Operation]:
+def _candidates(words: _Words) -> Iterator[ops.Operation]:
     rules, is_python = rules_of(words.language), words.language == PYTHON
     if rules.prints:
-        yield from map(Remove, THINGS if is_python else (Removable.PRINTS, Removable.COMMENTS))
-        yield from (Remove(Removable.CALLS, called=name) for name in words.known if words.is_called(name))
+        yield from map(ops.Remove, THINGS if is_python else (ops.Removable.PRINTS, ops.Removable.COMMENTS))
+        yield from (ops.Remove(ops.Removable.CALLS, called=name) for name in words.known if words.is_called(name))
     if rules.name_types or is_python:
         for name, new in product(words.own, words.new):
             owner, _, old = name.rpartition(".")
-            yield Rename(old, new, scope="" if owner in ("self", "cls", "this") else owner)
+            yield ops.Rename(old, new, scope="" if owner in ("self", "cls", "this") else owner)
     if rules.values:
         yield from _new_values(words)
     if is_python:
-        yield SortImports()
-        yield from (Remove(Removable.UNUSED_IMPORTS, name) for name in words.imported)
+        yield ops.SortImports()
+        yield from (ops.Remove(ops.Removable.UNUSED_IMPORTS, name) for name in words.imported)
         named = [each for each in words.own if each in words.defined]
-        yield from (Move(*pair, is_before=side) for pair in permutations(named, 2) for side in (True, False))
+        yield from (ops.Move(*pair, is_before=side) for pair in permutations(named, 2) for side in (True, False))
         yield from _of_definitions(words)
 
 
-def _new_values(words: _Words) -> Iterator[Operation]:
+def _new_values(words: _Words) -> Iterator[ops.Operation]:
     pairs = [("", *words.values)] if len(words.values) == 1 else list(permutations(words.values))
     for name, (old, new) in product(words.own, pairs if 0 < len(words.values) < 3 else ()):
         if name not in words.defined:
-            yield SetValue(name, new, old_value=old)
+            yield ops.SetValue(name, new, old_value=old)
 
 
-def _of_definitions(words: _Words) -> Iterator[Operation]:
+def _of_definitions(words: _Words) -> Iterator[ops.Operation]:
     for name in (each for each in words.own if each in words.defined):
         definition = words.defined[name]
-        function = NameKind.METHOD if definition.container else NameKind.FUNCTION
-        kind = NameKind.CLASS if definition.kind == "class" else function
-        yield RemoveDefinition(definition.name, kind, definition.container if "." in name else "")
-        if kind is not NameKind.CLASS:
-            yield from (AddParameter(name, *each) for each in product(words.new, words.values))
+        function = ops.NameKind.METHOD if definition.container else ops.NameKind.FUNCTION
+        kind = ops.NameKind.CLASS if definition.kind == "class" else function
+        yield ops.RemoveDefinition(definition.name, kind, definition.container if "." in name else "")
+        if kind is not ops.NameKind.CLASS:
+            yield from (ops.AddParameter(name, *each) for each in product(words.new, words.values))

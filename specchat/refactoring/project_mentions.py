@@ -22,7 +22,7 @@ from specchat.refactoring.python_text import (
 from specchat.refactoring.splices import RefusedError
 
 SKIPPED_FOLDERS = frozenset(("node_modules", "__pycache__", "site-packages", "build", "dist", "venv", "env"))
-MAX_MENTIONING_FILES, MAX_BYTES = 40, 2**20
+MAX_MENTIONING_FILES = 40
 SCRIPTS = ("javascript", "typescript", "tsx")
 SCRIPT_SUFFIXES = (".js", ".mjs", ".cjs", ".jsx", ".ts", ".mts", ".tsx", ".html", ".vue", ".svelte")
 C_SUFFIXES = (".c", ".h", ".cc", ".cpp", ".cxx", ".hh", ".hpp", ".hxx", ".l", ".y", ".m", ".S")
@@ -102,6 +102,6 @@ def _settings(path: Path) -> list[tuple[str, str]]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace") if path.stat().st_size <= MAX_BYTES else ""
+        return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""

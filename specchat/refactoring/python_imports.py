@@ -91,13 +91,10 @@ def _check_unused(new_text: str, file_name: str, name: str) -> None:
     stem = re.escape(path.stem)
     if name in ACTING_MODULES:
         raise RefusedError(f"the import of `{name}` does something by itself")
-    use = re.compile(
-        rf"\b{stem}\s+import\s+\*|"
-        rf"\b{stem}\s+import\b[^\n]*(?:\([^)]*)?\b{name}\b|\b{stem}\.{name}\b"
-    )
+    use = re.compile(rf"\b{stem}\s+import\s+\*|\b{stem}\s+import\b[^\n]*(?:\([^)]*)?\b{name}\b|[.\"']{name}\b")
     for other, text in files_with(path, PYTHON_SUFFIXES, name):
-        if use.search(text):
-            raise RefusedError(f"{other.name} uses `{name}` of {path.name}")
+        if one_of([path.stem]).search(text) and use.search(text):
+            raise RefusedError(f"{other.name} may use `{name}` of {path.name}")
 
 
 def _bindings(statements: Sequence[ast.stmt]) -> list[tuple[str, str]]:

@@ -47,11 +47,9 @@ from specchat.refactoring.splices import Area, RefusedError, Splice, Step, count
 
 Places = set[tuple[int, int]]  # ranges of bytes
 # where a docstring names a parameter for certain; in running text the same word may mean something else
-SECTION = re.compile(
-    r"^[ \t]*(?:Args|Arguments|Parameters|Params|Other Parameters|Keyword Args|Keyword Arguments):?[ \t]*$"
-)
-UNDERLINE = re.compile(r"^[ \t]*-{3,}[ \t]*$")
-ANY_HEADING = re.compile(r"^[ \t]*[A-Z][\w ]*:[ \t]*$")
+SECTION = r"^[ \t]*(?:(?:Other |Keyword )?(?:Parameters|Arg(?:ument)?s)|Params):?[ \t]*(?:\n[ \t]*-{3,}[ \t]*)?$"
+HEADING = r"[ \t]*[A-Z][\w ]*:[ \t]*$|[ \t]*\w[\w ]*\n[ \t]*-{3,}[ \t]*$"
+ENTRY = r"(?=(?:, *\*{0,2}\w+)*[ \t]*(?:\([^()\n]*\))?[ \t]*(?::|$))"
 MEMBERS = (NameKind.METHOD, NameKind.ATTRIBUTE)
 
 
@@ -306,20 +304,21 @@ def check_same_meaning(old_text: str, new_text: str, rename: Rename) -> None:
         before, after = (symtable.symtable(each, "text", "exec") for each in (old_text, new_text))
     except (SyntaxError, ValueError) as error:
         raise RefusedError("the new text would not parse") from error
-    pairs = [(before, after)]
-    while pairs:
-        one, other = pairs.pop()
-        new_names = {each.get_name(): _flags(each) for each in other.get_symbols()}
-        for each in one.get_symbols():
-            name = each.get_name()
-            flags = new_names.pop(name, None)
-            if flags is None and rename.old in name:
-                flags = new_names.pop(name.replace(rename.old, rename.new), None)
-            if flags != _flags(each):
-                raise RefusedError(f"`{rename.new}` is in use where `{rename.old}` is")
-        if new_names or len(one.get_children()) != len(other.get_children()):
-            raise RefusedError(f"`{rename.new}` is in use where `{rename.old}` is")
-        pairs += zip(one.get_children(), other.get_children(), strict=True)
+    if not _are_same(before, after, rename):
+        raise RefusedError(f"`{rename.new}` is in use where `{rename.old}` is")
+
+
+def _are_same(before: symtable.SymbolTable, after: symtable.SymbolTable, rename: Rename) -> bool:
+    """Whether two scopes, and those in them, have the same names used alike, but for the new one."""
+    own = {each.get_name(): _flags(each) for each in before.get_symbols()}
+    new = {
+        name if name in own else name.replace(rename.new, rename.old): _flags(each)
+        for each in after.get_symbols()
+        for name in [each.get_name()]
+    }
+    inner = before.get_children(), after.get_children()
+    is_alike = own == new and len(before.get_symbols()) == len(after.get_symbols()) and len(inner[0]) == len(inner[1])
+    return is_alike and all(_are_same(*pair, rename) for pair in zip(*inner, strict=True))
 
 
 def _flags(symbol: symtable.Symbol) -> tuple[bool, ...]:
@@ -378,30 +377,10 @@ def _parameter_names(docstring: str, name: str) -> Iterator[int]:
     word, kinds = f"(?P<name>{re.escape(name)})", "param|parameter|arg|argument|key|keyword|kwarg|type"
     field = rf"[:@](?:{kinds})\b[^:\n]*?\*{{0,2}}\b{word}\s*:"
     quoted = rf"(?<![`\w])(?P<marks>`{{1,2}}){word}(?P=marks)(?![`\w])"
-    for pattern in (field, quoted):
-        yield from (match.start("name") for match in re.finditer(pattern, docstring))
-    yield from _section_names(docstring, name)
-
-
-def _section_names(docstring: str, name: str) -> Iterator[int]:
-    """`limit: …` and `limit (int): …` below "Args:", and `limit : int` below an underlined "Parameters"."""
-    entry = re.compile(
-        rf"^(?P<indent>[ \t]*)(?P<before>(?:\*{{0,2}}\w+, *)*\*{{0,2}})(?P<name>{re.escape(name)})"
-        r"(?=(?:, *\*{0,2}\w+)*[ \t]*(?:\([^()\n]*\))?[ \t]*(?::|$))"
-    )
-    offset, section_indent, entry_indent = 0, None, None
-    for line in docstring.split("\n"):
-        indent = len(line) - len(line.lstrip())
-        if SECTION.match(line):
-            section_indent, entry_indent = indent, None
-        elif section_indent is not None and line.strip() and not UNDERLINE.match(line):
-            if entry_indent is None:
-                entry_indent = indent
-            if indent < max(section_indent, entry_indent) or (ANY_HEADING.match(line) and indent == section_indent):
-                section_indent = None
-            elif indent == entry_indent and (match := entry.match(line)):
-                yield offset + match.start("name")
-        offset += len(line) + 1
+    entries = rf"(?:[ \t]*\n)*(?=(?P<indent>[ \t]*)\S)(?:(?:[ \t]*|(?P=indent)(?!{HEADING})[^\n]*)\n)*?(?P=indent)"
+    section = rf"{SECTION}\n{entries}(?:\*{{0,2}}\w+, *)*\*{{0,2}}{word}{ENTRY}"
+    for pattern in (field, quoted, section):
+        yield from (match.start("name") for match in re.finditer(pattern, docstring, re.MULTILINE))
 
 
 def _summary(symbol: Symbol, rename: Rename, count: int) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from specchat.paths import cache_folder
-from specchat.refactoring.splices import RefusedError
+from specchat.refactoring.splices import TOO_LONG, RefusedError
 
 if TYPE_CHECKING:
     import jedi
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 ROOT_FILES = ("pyproject.toml", "setup.py", "setup.cfg", ".git")
 MAX_PARENTS = 12
+MAX_CHARACTERS = 2**19  # jedi takes minutes for much more
 # Bases that call nothing by name, and that have no attributes of their own worth naming.
 NO_RELATIVES = frozenset(("object", "ABC", "Generic", "Exception", "ValueError", "RuntimeError"))
 IMPORTS = ("import_name", "import_from")
@@ -304,6 +305,8 @@ def project_root(path: Path) -> Path:
 
 
 def check_parses(text: str) -> None:
+    if len(text) > MAX_CHARACTERS:
+        raise RefusedError(TOO_LONG)
     try:
         compile(text, "text", "exec", dont_inherit=True, flags=0x400)  # PyCF_ONLY_AST: nothing is run
     except (SyntaxError, ValueError) as error:

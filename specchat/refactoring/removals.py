@@ -17,6 +17,7 @@ from specchat.refactoring.language_rules import PYTHON, directive_pattern, rules
 from specchat.refactoring.project_mentions import check_mentions_of_word
 from specchat.refactoring.python_text import check_parses, one_of
 from specchat.refactoring.splices import (
+    TOO_LONG,
     Area,
     RefusedError,
     Splice,
@@ -27,7 +28,7 @@ from specchat.refactoring.splices import (
     whole_area,
 )
 from specchat.syntax.definitions import Definition, definitions
-from specchat.syntax.parse import COMMENT_TYPES, ancestors, find_nodes, node_text, syntax_tree
+from specchat.syntax.parse import COMMENT_TYPES, MAX_PARSED_CHARACTERS, ancestors, find_nodes, node_text, syntax_tree
 
 # `logger.info(…)`, `self._log.warning(…)`, `logging.getLogger(__name__).debug(…)`
 LOGGING_CALL = (
@@ -90,8 +91,10 @@ def remove_things(text: str, language: str, remove: Remove, area: Area) -> Step:
 def parsed(text: str, language: str) -> Node:
     """The tree of a text without syntax errors."""
     root = syntax_tree(text, language)
+    if root is None and len(text) <= MAX_PARSED_CHARACTERS:
+        raise UnknownLanguageError(f"{language or 'plain text'} has no grammar")
     if root is None or root.has_error:
-        raise RefusedError("the file does not parse")
+        raise RefusedError("the file does not parse" if root else TOO_LONG)
     return root
 
 

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+TOO_LONG = "the file is too long to look at all of it"
+
 
 class RefusedError(Exception):
     """The tree cannot do an operation with certainty; the message says why."""

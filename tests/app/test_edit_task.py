@@ -347,6 +347,61 @@ def test_five_megabytes_are_refused_before_a_model_is_used(file, monkeypatch):
     assert "tokens and the window holds" in said.ran.err
 
 
+@pytest.mark.full
+def test_an_operation_on_five_megabytes_is_refused_in_words(file, monkeypatch):
+    data = file.with_name("a.json")
+    data.write_text("{" + ",".join(f'"key{number}": {number}' for number in range(250_000)) + "}")
+    file.write_text("import os\nold = 1\n" + "x = 1\n" * 900_000)
+    instructions = ("rename old to new", "old = 5", "remove the prints", "sort the imports", "remove unused imports")
+
+    said = [say(monkeypatch, [], str(file), each, "-y") for each in instructions]
+    said.append(say(monkeypatch, [], str(data), "set key1 to 5", "-y"))
+
+    assert [(8, [])] * 6 == [(each.ran.code, each.asked) for each in said]
+    assert all("refused, as the file is too long to look at all of it" in each.ran.err for each in said)
+
+
+@pytest.mark.parametrize(
+    "instruction", ["", "  ", ".", "?", "hello", "thanks", "do nothing", "leave it as it is", "ok"]
+)
+def test_an_instruction_that_asks_for_nothing_changes_nothing(file, monkeypatch, instruction):
+    talkative = CODE.replace("START = 1", "START = 2").replace("        yield number\n", "        print(number)\n")
+
+    said = say(monkeypatch, answers(talkative), str(file), instruction, "-y")
+
+    assert (8 if instruction.strip() else 2, CODE) == (said.ran.code, file.read_text())
+    assert "nothing asked for that" in said.ran.err or "the prompt is empty" in said.ran.err
+
+
+def test_two_operations_in_one_sentence_are_both_done_or_neither(file, monkeypatch):
+    both = say(monkeypatch, [], str(file), "rename count to numbers and set START to 5", "-y")
+    after_both = file.read_text()
+    one = [
+        say(monkeypatch, [], str(file), f"set START to 7 and rename {old} to {new}", "-y")
+        for old, new in (("numbers", "total"), ("absent", "there"))
+    ]
+
+    assert (0, NEW.replace("START = 1", "START = 5")) == (both.ran.code, after_both)
+    assert [(8, []), (9, [])] == [(each.ran.code, each.asked) for each in one]
+    assert after_both == file.read_text()
+
+
+def test_lines_in_the_middle_of_a_statement_are_edited_alone_or_not_at_all(file, monkeypatch):
+    text = CODE + "\n\nprint(\n    count(\n        3,\n    ),\n)\n"
+    file.write_text(text)
+    line = str(1 + text[: text.index("        3,")].count("\n"))
+    edits = (
+        ("count to 4", "        4,\n", 0), ("use a list", "count([3])\n" * 2 + "x = (\n", 4),
+        ("remove the prints", None, 9), ("rename count to numbers", None, 8), ("START = 5", None, 8),
+    )  # fmt: skip
+    for instruction, answer, code in edits:
+        file.write_text(text)
+        said = say(monkeypatch, answers(*[answer or ""] * 6), str(file), instruction, "-l", line, "-y")
+
+        right = text if code else text.replace("        3,", "        4,")
+        assert (code, right) == (said.ran.code, file.read_text()), (instruction, said.ran.err)
+
+
 def test_an_empty_file_can_be_filled(file, monkeypatch):
     file.write_bytes(b"")
 

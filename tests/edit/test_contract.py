@@ -520,6 +520,17 @@ def test_every_front_end_without_a_review_refuses_it_and_says_why(tmp_path, monk
     assert not wrong, "\n".join(wrong)
 
 
+def test_a_carriage_return_in_a_line_stays_whatever_a_model_makes_of_it():
+    for name, sign in (("a.js", "//"), ("a.txt", "")):
+        before = f"{sign} one \r two\n{sign} three\t\nlet four = 4\n"
+        for written in ("\n", "", " ", "\r"):
+            new = before.replace("\r", written).replace("four", "five").replace("\t", "")
+
+            kept = keep_contract(make_source(before.encode(), name), new, "replace `four` by `five`")
+
+            assert (before.replace("four", "five"), None) == (kept.text, kept.warnings.worst_problem), (name, written)
+
+
 @pytest.mark.full
 def test_data_that_is_nested_without_end_is_no_trouble():
     for one, other in (('{"a":', "}"), ("[", "]")):

@@ -37,7 +37,7 @@ CLEAR = (
     ("change the function name from add to plus", FUNCTION),
     ("rename Parser.feed to push", Rename("feed", "push", scope="Parser")),
     ("rename Parser.feed to Parser.push", Rename("feed", "push", scope="Parser")),
-    ("rename self.x to self.y", Rename("x", "y")),
+    ("rename self.x to self.y", Rename("x", "y", NameKind.ATTRIBUTE)),
     ("rename the method feed of Parser to push", Rename("feed", "push", NameKind.METHOD, "Parser")),
     ("rename the parameter n of count to limit", Rename("n", "limit", NameKind.PARAMETER, "count")),
     ("rename the variable x to y in count", Rename("x", "y", NameKind.VARIABLE, "count")),

@@ -14,7 +14,7 @@ from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.edit.source_text import fit_tabs, make_source, read_source
 from specchat.errors import InputError, NoUsableEditError
 from tests.each_row import each_row
-from tests.edit.scripted import new_text
+from tests.edit.scripted import answers, new_text, say
 
 
 def edited(raw: bytes, answer: str, name: str = "a.txt") -> bytes:
@@ -87,6 +87,14 @@ def test_a_notebook_is_refused_in_words(tmp_path):
         read_source(notebook)
     with pytest.raises(InputError, match="a notebook"):
         ProjectFiles(WorkspaceRoots(tmp_path)).read_to_change(notebook)
+
+
+@pytest.mark.usefixtures("runtime")
+def test_a_piped_notebook_is_refused_in_words(monkeypatch):
+    said = say(monkeypatch, answers("{}"), "-", "add a cell", "--lang", "ipynb", "--stderr", stdin=b'{"cells": []}')
+
+    assert (2, b'{"cells": []}', []) == (said.ran.code, said.ran.out, said.asked)
+    assert "stdin.ipynb: a notebook; edit a cell in its editor" in said.ran.err
 
 
 def test_only_files_can_be_edited(tmp_path):

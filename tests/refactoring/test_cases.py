@@ -113,6 +113,7 @@ def test_an_amount_with_a_unit_is_a_text_of_yaml():
 
 def test_a_language_that_the_tree_does_not_know_is_left_to_a_model():
     assert [] == plan_refactorings([make_source(b"old=1\n", "a.sh")], "rename old to new")
+    assert [] == plan_refactorings([make_source(b"old = 1\n", "a.txt")], "set old to 5")
 
 
 def removed(text: str, kind: NameKind, path: str = "a.py") -> str:

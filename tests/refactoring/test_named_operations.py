@@ -10,7 +10,7 @@ import pytest
 
 from specchat.app import model_ability
 from specchat.app.model_ability import ModelAbility
-from specchat.app.named_operation import NONE, confirmation
+from specchat.app.named_operation import NONE
 from specchat.edit.operations import Operation
 from specchat.edit.parse_instruction import parse_instruction
 from specchat.edit.source_text import make_source
@@ -18,7 +18,7 @@ from specchat.profile import Models
 from specchat.refactoring import possible_operations
 from tests.edit.scripted import Said, answers, say
 from tests.host.conftest import runtime  # noqa: F401 (a fixture)
-from tools.measure_named_operations import NamedCase, malicious, read_named_cases, tally
+from tools.measure_named_operations import NamedCase, read_named_cases
 
 pytestmark = pytest.mark.usefixtures("runtime")
 
@@ -93,25 +93,6 @@ def test_an_operation_in_words_is_an_instruction_that_needs_no_model():
     assert not_understood == {each for each in offered if each.startswith("remove the unused import ")}
 
 
-def test_where_nothing_is_to_be_named_nothing_is_written_unseen():
-    unseen = [
-        f"{case.instruction}: {operation}"
-        for case, choices in offers()
-        for operation in choices.values()
-        if not case.operation and not confirmation(operation, case.instruction).worst_problem
-    ]
-
-    assert [] == unseen
-
-
-@pytest.mark.full
-def test_no_wrong_operation_is_written_unseen_whatever_a_model_names():
-    outcomes = [(case.instruction, each, tally(case, each)) for case, _choices in offers() for each in malicious(case)]
-
-    assert len(outcomes) > 500
-    assert [] == [(instruction, each) for instruction, each, columns in outcomes if "wrong written" in columns]
-
-
 def test_what_may_be_more_than_one_operation_offers_none():
     source = make_source(CODE.encode(), "a.py")
 
@@ -124,27 +105,19 @@ def test_what_may_be_more_than_one_operation_offers_none():
 
 
 @pytest.mark.usefixtures("able")
-def test_an_operation_whose_names_and_values_the_instruction_marks_is_written_unseen(file, monkeypatch):
-    said = named(monkeypatch, file, "benenne den Parameter rate in `factor` um", "rename rate to factor", "-y")
-
-    assert (0, CODE.replace("rate", "factor")) == (said.ran.code, file.read_text())
-    assert "rename parameter `rate` to `factor`: 2 places (by the syntax tree, the model names it)" in said.ran.err
-    [request] = said.session.requests
-    assert ("edit-operation", "schema", 0) == (request.task, request.answer_format.kind, len(request.files))
-    assert [NONE, "rename rate to factor"] == sorted(request.answer_format.value["properties"]["operation"]["enum"])
-
-
-@pytest.mark.usefixtures("able")
 @pytest.mark.parametrize(
     ("instruction", "operation"),
     [
-        ("benenne rate in factor um", "rename rate to factor"),
+        ("benenne den Parameter `rate` in `factor` um", "rename rate to factor"),
+        ("setze LIMIT auf 50", "change LIMIT to 50"),
         ("quita los print de add", "remove the prints in add"),
         ("trie les imports", "sort the imports"),
+        ("make total call `plus`", "rename total to plus"),  # which is wrong
+        ("prüfe, ob LIMIT kleiner als 50 ist", "change LIMIT to 50"),
     ],
 )
-def test_what_the_instruction_does_not_confirm_is_for_a_person_to_see(file, monkeypatch, instruction, operation):
-    file.write_text(f"import os\nimport json\n\n{CODE}\nprint(os, json)\n")
+def test_what_a_model_names_is_for_a_person_to_see(file, monkeypatch, instruction, operation):
+    file.write_text(f"import os\nimport json\n\n{CODE.rpartition('print')[0]}\nprint(os, json)\n")
     before = file.read_text()
 
     refused = named(monkeypatch, file, instruction, operation, "-y")
@@ -154,35 +127,9 @@ def test_what_the_instruction_does_not_confirm_is_for_a_person_to_see(file, monk
     assert (8, before, 1) == (refused.ran.code, after_refusal, len(refused.asked))
     assert f'understood as "{operation}", which has to be reviewed, or said in these words' in refused.ran.err
     assert accepted.ran.code == 0 and file.read_text() != before
-
-
-WRONGLY_NAMED = [  # the names and values are marked, and the words say something else, or more
-    ("make `total` call `plus`", "rename total to plus"),
-    ("total soll `plus` aufrufen", "rename total to plus"),
-    ("appelle `plus` dans total", "rename total to plus"),
-    ("let total raise OverflowError", "rename total to OverflowError"),
-    ("print the name `plus` in total", "rename total to plus"),
-    ("renombra total a `plus` y compruebe sus argumentos", "rename total to plus"),
-    ("rename total, but not to `plus`", "rename total to plus"),
-    ("benenne total nicht in `plus` um", "rename total to plus"),
-    ("prüfe, ob LIMIT kleiner als 50 ist", "change LIMIT to 50"),
-    ("LIMIT should be smaller than 50", "change LIMIT to 50"),
-    ("check that LIMIT is 50", "change LIMIT to 50"),
-    ("vérifie si LIMIT vaut 50", "change LIMIT to 50"),
-    ("let total return `base` 3 times", "add a parameter base = 3 to total"),
-]
-
-
-@pytest.mark.usefixtures("able")
-@pytest.mark.parametrize(("instruction", "operation"), WRONGLY_NAMED)
-def test_a_model_that_names_a_wrong_operation_writes_nothing_unseen(file, monkeypatch, instruction, operation):
-    file.write_text(CODE.replace('print(getattr(total, "add"))\n', ""))
-    before = file.read_text()
-
-    said = named(monkeypatch, file, instruction, operation, "-y")
-
-    assert (8, before) == (said.ran.code, file.read_text())
-    assert f'understood as "{operation}"' in said.ran.err
+    [request] = refused.session.requests
+    assert ("edit-operation", "schema", 0) == (request.task, request.answer_format.kind, len(request.files))
+    assert {NONE, operation} <= {*request.answer_format.value["properties"]["operation"]["enum"]}
 
 
 @pytest.mark.usefixtures("able")

@@ -133,6 +133,16 @@ def test_a_name_that_a_file_beside_it_uses_is_renamed_with_it_or_not_at_all(file
         assert f"{beside.name} uses `count`; name both files" in said.ran.err
 
 
+def test_a_large_file_beside_it_is_looked_at_too(file, monkeypatch):
+    (file.parent / "pyproject.toml").touch()
+    (file.parent / "b.py").write_text("from a import count\n" + "# and so on\n" * 100_000)
+
+    said = say(monkeypatch, [], str(file), "rename count to total", "-y")
+
+    assert (8, CODE) == (said.ran.code, file.read_bytes())
+    assert "b.py names `count` and cannot be read" in said.ran.err
+
+
 def test_a_name_is_not_renamed_where_the_project_has_too_many_files_to_look_at(file, monkeypatch):
     for name in ("b.py", "c.py"):
         (file.parent / name).touch()
