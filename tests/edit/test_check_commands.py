@@ -17,7 +17,7 @@ from tests.processes import is_gone, set_when_written
 def project(tmp_path):
     root = tmp_path / "project"
     root.mkdir()
-    subprocess.run(["git", "init", "-q"], cwd=root, check=True, timeout=20)
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True, timeout=180)
     (root / "package" / "deep").mkdir(parents=True)
     (root / "package" / "a.py").write_text("x = 1\n")
     (root / ".gitignore").write_text("installed/\n")

@@ -63,7 +63,7 @@ NAMES = [
 @pytest.fixture
 def peer(runtime):
     with spawn.find_or_start_host() as peer:
-        peer.settimeout(20)
+        peer.settimeout(120)
         yield peer
 
 
