@@ -109,6 +109,7 @@ def test_a_download_that_may_not_grow_keeps_its_part_and_goes_on_from_there(hub,
     assert ["", f"bytes={MIB}-"] == ranges_of(hub)
 
 
+@pytest.mark.full
 def test_a_wheel_that_fills_the_disk_is_a_line_and_is_downloaded_when_there_is_room(tmp_path, monkeypatch):
     entry = offer_package(build_wheel(tmp_path / "index"), tmp_path, monkeypatch)
     with small_disk(tmp_path / "disk", 4096) as disk:
