@@ -14,6 +14,7 @@ from hypothesis import settings
 
 from tests import cover
 from tests.cover import rest_of_cover, rest_of_sample
+from tests.processes import alone_among_test_processes
 
 # Without bytecode, each of hundreds of processes would compile all modules, for a third of the time of the run.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -110,7 +111,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Load the native kernels before a test chooses an empty cache, for which they would be compiled again."""
     native_ops = sys.modules.get("specchat.forward.native.native_ops")  # not there unless torch is needed anyway
     if native_ops is not None and not session.config.option.collectonly:
-        native_ops.native_kernels()
+        with alone_among_test_processes(Path(ENVIRONMENT["SPECCHAT_CACHE"])):
+            native_ops.native_kernels()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from specchat.forward.native.native_build import InstructionSet
 
 VARIABLE = "SPECCHAT_BUILD_KERNELS"
-STRIPPED = "-s"  # no symbols that only debuggers read: a wheel has six libraries
 
 CPU = Path("/proc/cpuinfo")
 # in torch's words, what they need of a CPU in those of Linux
@@ -75,25 +75,26 @@ def instruction_sets_of(cpu: Path) -> list[InstructionSet]:
 
 
 def compile_for_wheel(folder: Path) -> list[Path]:
-    """A library for each instruction set of x86-64."""
+    """A library for each instruction set of x86-64. Those that lie beside the sources are not compiled again."""
     if (found := (platform.system(), platform.machine())) != ("Linux", "x86_64"):
         raise OSError(f"kernels are built ahead on Linux x86_64 only, not on {' '.join(found)}")
     from specchat.forward.native.native_build import (
         COMPILERS,
         INSTRUCTION_SETS,
         PLAIN,
-        compile_library,
+        compile_once,
         find_compiler,
     )
 
     compiler = find_compiler()
     if compiler is None:
         raise OSError(f"no C++ compiler: {', '.join(COMPILERS)}")
-    libraries = {folder / each.library_name(): each for each in (*INSTRUCTION_SETS, PLAIN)}
+    sets = (*INSTRUCTION_SETS, PLAIN)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        flags = ((*each.flags, STRIPPED) for each in libraries.values())
-        list(pool.map(compile_library, [compiler] * len(libraries), flags, libraries))
-    return list(libraries)
+        compiled = pool.map(compile_once, [compiler] * len(sets), sets)
+        return [
+            shutil.copy(library, folder / each.library_name()) for library, each in zip(compiled, sets, strict=True)
+        ]
 
 
 def platform_tag(libraries: Iterable[Path]) -> str:

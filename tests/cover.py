@@ -14,7 +14,8 @@ import pytest
 makes_full_cases = True  # the root's conftest.py says no for a default run, which would make them and leave them out
 makes_every_case = False  # `--every-combination` says yes
 
-SAMPLED_SHARE, LEAST_OF_SAMPLE = 5, 4
+SAMPLED_SHARE, LEAST_OF_SAMPLE = 10, 2
+SHARE = "share"  # the parameter of a table that is dealt out, see each_row.py
 
 Row = tuple[int, ...]  # an index into each axis
 Pair = tuple[int, int, int, int]  # two axes, and an index into each
@@ -77,12 +78,22 @@ def rest_of_cover(cases: list[pytest.Function], count: int) -> list[pytest.Funct
 
 
 def rest_of_sample(cases: list[pytest.Function]) -> list[pytest.Function]:
-    """The cases beyond a fifth, and beyond four: those that bring the fewest new pairs of values, else any.
+    """The cases beyond a tenth, and beyond two: those that bring the fewest new pairs of values, else any.
 
-    The same ones in each process and run, and others than the first ones, which a default run has.
+    Of a function that combines values, each of them is in a case that stays; of a table, all shares. The same ones in
+    each process and run, and others than the first ones, which a default run has.
     """
+    if len(cases) <= LEAST_OF_SAMPLE or SHARE in cases[0].callspec.indices:  # one case may have no callspec
+        return []
     drawn = Random(len(cases)).sample(cases, len(cases))
-    return rest_of_cover(drawn, max(LEAST_OF_SAMPLE, len(cases) // SAMPLED_SHARE))
+    return rest_of_cover(drawn, max(LEAST_OF_SAMPLE, len(cases) // SAMPLED_SHARE, _most_combined_values(cases)))
+
+
+def _most_combined_values(cases: list[pytest.Function]) -> int:
+    """How many values the longest axis has; 0 where each of them has a case of its own, as in a table of cases."""
+    values = Counter(name for name, _index in {each for case in cases for each in case.callspec.indices.items()})
+    longest = max(values.values(), default=0)
+    return longest if longest < len(cases) else 0
 
 
 def _values_and_pairs(case: pytest.Function) -> set[frozenset[tuple[str, int]]]:

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.cover import SHARE
+
 Test = Callable[..., None]
 MOST_OF_A_ROW = 300  # characters of it in a report
 PARAM = type(pytest.param())
@@ -32,7 +34,7 @@ def each_row(names: str, rows: Iterable[Any] | Callable[[], Iterable[Any]], shar
     def decorate(test: Test) -> Test:
         @wraps(test)
         def try_each(**fixtures: Any) -> None:
-            share = fixtures.pop("share") if shares > 1 else 0
+            share = fixtures.pop(SHARE) if shares > 1 else 0
             all_rows = list(table() if callable(table) else table)[share::shares]
             assert all_rows, "a table without rows proves nothing"
             assert PARAM not in map(type, all_rows), "the marks of pytest.param would be lost"
@@ -48,9 +50,9 @@ def each_row(names: str, rows: Iterable[Any] | Callable[[], Iterable[Any]], shar
         if shares == 1:
             try_each.__signature__ = signature.replace(parameters=fixtures)  # for pytest
             return try_each
-        share = inspect.Parameter("share", inspect.Parameter.KEYWORD_ONLY)
+        share = inspect.Parameter(SHARE, inspect.Parameter.KEYWORD_ONLY)
         try_each.__signature__ = signature.replace(parameters=[*fixtures, share])
-        return pytest.mark.parametrize("share", [0, *of_full_run])(try_each)
+        return pytest.mark.parametrize(SHARE, [0, *of_full_run])(try_each)
 
     return decorate
 

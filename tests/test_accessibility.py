@@ -177,6 +177,7 @@ def test_every_help_has_all_its_words_at_every_width(monkeypatch):
         ["models", "list"], ["sessions", "list"], ["stats"], ["undo", "--list"], ["doctor", "--quick"], ["plugins"],
         ["config", "path"], ["host", "status"], ["models", "list", "--here"],
     ],
+    shares=3,
 )  # fmt: skip
 def test_every_table_has_all_its_words_at_every_width(monkeypatch, tmp_path, arguments):
     for question in ("write one", "write some words more"):

@@ -34,18 +34,27 @@ def test_every_value_stays_in_the_cases_that_are_kept():
     assert set(range(3)) == {case.sampler for case in kept}
 
 
-def test_a_sample_of_the_full_cases_is_a_fifth_with_every_value_and_always_the_same():
-    cases = [Case(*row) for row in product(range(12), range(5))]
+@pytest.mark.parametrize(("samplers", "count"), [(20, 24), (5, 12)])
+def test_a_sample_of_the_full_cases_is_a_tenth_with_every_value_and_always_the_same(samplers, count):
+    cases = [Case(*row) for row in product(range(12), range(samplers))]
 
     rest = rest_of_sample(cases)
 
     kept = set(cases) - set(rest)
-    assert 60 / 5 == len(kept)
+    assert count == len(kept)
     assert set(range(12)) == {case.drafter for case in kept}
-    assert set(range(5)) == {case.sampler for case in kept}
+    assert set(range(samplers)) == {case.sampler for case in kept}
     assert rest == rest_of_sample(list(cases))
     assert kept != set(cases) - set(rest_of_cover(cases, len(kept)))
-    assert 5 - 4 == len(rest_of_sample(cases[:5]))
+
+
+def test_a_sample_of_other_cases_is_a_tenth_at_least_two_and_all_shares_of_a_table():
+    cases = [Case(number, number) for number in range(30)]
+
+    assert 30 - 3 == len(rest_of_sample(cases))
+    assert 5 - 2 == len(rest_of_sample(cases[:5]))
+    shares = [SimpleNamespace(callspec=SimpleNamespace(indices={"share": number})) for number in range(5)]
+    assert [] == rest_of_sample(cases[:2]) == rest_of_sample(shares) == rest_of_sample([object()])
 
 
 @pytest.fixture(autouse=True)

@@ -38,12 +38,12 @@ def repository(tmp_path, traces, monkeypatch) -> Path:
     root.mkdir()
     (root / "a.py").write_text("x = 1\n")
     for words in (("init", "-q"), ("add", "."), ("commit", "-qm", "Begin")):
-        subprocess.run(["git", *words], cwd=root, check=True, timeout=20)
+        subprocess.run(["git", *words], cwd=root, check=True, timeout=180)
     for hook in HOOKS:
         write_program(root / ".git" / "hooks" / hook, traces / hook)
     for key in ("core.fsmonitor", "core.pager", "core.editor"):
         program = write_program(tmp_path / key, traces / key)
-        subprocess.run(["git", "config", key, str(program)], cwd=root, check=True, timeout=20)
+        subprocess.run(["git", "config", key, str(program)], cwd=root, check=True, timeout=180)
     for trace in traces.iterdir():
         trace.unlink()
     return root
@@ -90,7 +90,7 @@ def test_filters_and_signers_of_the_repository_are_named_and_do_not_run(reposito
     run_git(repository, "add", "other.txt")
     run_git(repository, "commit", "-qm", "Other")
     for name, value in values.items():
-        subprocess.run(["git", "config", name, value], cwd=repository, check=True, timeout=20)
+        subprocess.run(["git", "config", name, value], cwd=repository, check=True, timeout=180)
     for pattern in ("*.txt", "*"):  # first only the file beside the edited one
         (repository / ".gitattributes").write_text(f"{pattern} filter=own\n")
         (repository / "other.txt").write_text("changed, so that git reads it\n")
@@ -105,7 +105,7 @@ def test_filters_and_signers_of_the_repository_are_named_and_do_not_run(reposito
 
 
 def test_a_key_that_cannot_be_set_aside_stops_git(repository):
-    subprocess.run(["git", "config", "filter.a=b.clean", "evil"], cwd=repository, check=True, timeout=20)
+    subprocess.run(["git", "config", "filter.a=b.clean", "evil"], cwd=repository, check=True, timeout=180)
 
     with pytest.raises(SpecchatError, match="has the key"):
         tracked_files([repository / "a.py"])

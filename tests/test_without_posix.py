@@ -52,7 +52,7 @@ print(not stop_host().was_killed, running_host())
 def run(program: str, environment: dict[str, str] | None = None) -> str:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=False, cwd=ROOT,
-        env={**os.environ, **(environment or {})}, timeout=250,
+        env={**os.environ, **(environment or {})}, timeout=580,
     )  # fmt: skip
     assert not done.returncode, done.stderr
     return done.stdout

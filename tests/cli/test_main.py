@@ -165,7 +165,7 @@ def test_what_is_piped_in_beside_a_question_is_attached(tmp_path):
         process = in_process(
             f"{code}sys.exit(run(['ask', 'Why?'], lambda profile: e))", stdin=piped, stdout=subprocess.PIPE
         )
-        printed, _ = process.communicate(timeout=60)
+        printed, _ = process.communicate(timeout=180)
 
     assert printed.decode() == repr((Attachment("stdin", "x = 1\n"),)) + "\n"
 
@@ -299,7 +299,7 @@ def test_an_interrupt_keeps_what_was_said():
         assert process.stdout is not None
         assert process.stdout.readline() == b"a line\n"
         process.send_signal(2)
-        printed, said = process.communicate(timeout=60)
+        printed, said = process.communicate(timeout=180)
 
     assert process.returncode == 130
     assert printed.replace(b"a line\n", b"") == b""
@@ -315,7 +315,7 @@ def test_a_reader_who_leaves_is_no_error():
         assert process.stdout is not None
         process.stdout.readline()
         process.stdout.close()
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=180)
 
     assert process.returncode == 141
     assert said == b""

@@ -138,7 +138,7 @@ def test_ctrl_c_keeps_what_came_and_the_next_pull_says_that_it_goes_on(hub, monk
             assert asking.poll() is None
             time.sleep(0.02)
         asking.send_signal(signal.SIGINT)
-        _, said = asking.communicate(timeout=30)
+        _, said = asking.communicate(timeout=180)
     here = _partial(tmp_path).stat().st_size
     hub.trickle_after = None
 

@@ -17,7 +17,7 @@ from aiohttp import ClientSession, ClientWebSocketResponse
 
 PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser")
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0", "--window-size=1100,700")
-PATIENCE_SECONDS = 90.0
+PATIENCE_SECONDS = 120.0
 A_MOMENT = "new Promise(resolve => setTimeout(resolve, 100))"
 FRAME = "Network.webSocketFrameReceived"
 

@@ -24,7 +24,7 @@ AREA = '''def area(width, height):
     return width * height
 '''
 RENAME = "Rename `width` to `breadth`."
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 LOOK_SECONDS = 0.1
 TYPING_SECONDS = 0.05
 

@@ -210,7 +210,7 @@ def test_a_selected_drafter_hears_of_each_answer_and_is_closed_once_in_its_threa
     thread = drafter._thread
     drafter.close()
     drafter.close()
-    thread.join(10)
+    thread.join(120)
 
     assert [AnswerTask, DraftContext] == [type(call) for call in drafter.drafter.calls]
     assert tasks[0] == drafter.drafter.calls[0]
@@ -223,7 +223,7 @@ def test_an_error_while_it_is_closed_is_reported():
     drafter.drafter.close = lambda: 1 / 0
 
     drafter.close()
-    drafter._thread.join(10)
+    drafter._thread.join(120)
 
     assert [ZeroDivisionError] == [type(error) for error in errors]
 
@@ -235,7 +235,7 @@ def test_its_thread_starts_with_the_first_call_and_ends_when_it_is_closed():
     asked(drafter)
     thread = drafter._thread
     drafter.close()
-    thread.join(10)
+    thread.join(120)
 
     assert not thread.is_alive()
     assert [7] == asked(drafter).tokens
@@ -245,7 +245,7 @@ def test_its_thread_ends_after_an_error():
     drafter = guarded(lambda _context: 1 / 0)
 
     asked(drafter)
-    drafter._thread.join(10)
+    drafter._thread.join(120)
 
     assert not drafter._thread.is_alive()
 

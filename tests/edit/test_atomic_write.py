@@ -45,7 +45,7 @@ def write_until_killed(file: Path) -> None:
         write_files([Replacement(file, NEW, OLD)])
 
 
-@pytest.mark.parametrize("kills", [10, pytest.param(200, marks=pytest.mark.full)])
+@pytest.mark.parametrize("kills", [10, pytest.param(60, marks=pytest.mark.full)])
 def test_a_killed_writer_leaves_the_old_file_or_the_new_one(file, kills):
     dice = random.Random(kills)
     for _ in range(kills):

@@ -5,20 +5,19 @@ from __future__ import annotations
 import subprocess
 import sys
 from threading import Event as Flag
-from threading import Timer
 
 import pytest
 
 from specchat.edit.check_commands import FailedCheckError, run_checks, verify_command
 from specchat.errors import CancelledError, UsageError
-from tests.processes import is_gone
+from tests.processes import is_gone, set_when_written
 
 
 @pytest.fixture
 def project(tmp_path):
     root = tmp_path / "project"
     root.mkdir()
-    subprocess.run(["git", "init", "-q"], cwd=root, check=True, timeout=20)
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True, timeout=180)
     (root / "package" / "deep").mkdir(parents=True)
     (root / "package" / "a.py").write_text("x = 1\n")
     (root / ".gitignore").write_text("installed/\n")
@@ -91,7 +90,7 @@ def test_a_command_that_is_none_is_a_usage_error(project, command):
 
 def test_what_a_command_started_ends_with_it_when_the_user_stops(project):
     file, cancelled = project / "package" / "a.py", Flag()
-    Timer(0.2, cancelled.set).start()
+    set_when_written(cancelled, project / "child")
 
     with pytest.raises(CancelledError):
         run_checks([f"sh -c 'echo $$ > {project}/child; exec sleep 60'; true"], file, {file: b""}, cancelled)

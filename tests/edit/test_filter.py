@@ -210,6 +210,6 @@ def test_an_editor_keeps_its_text_however_the_filter_ends(program, tmp_path, edi
     script.write_text("\n".join([merging, *asked, "wq"]))
 
     command = [editor, "-es", "-u", "NONE", "-i", "NONE", "-S", script, file]
-    subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
+    subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=180, check=False)
 
     assert [left for _words, left in ENDINGS] == file.read_text().splitlines()

@@ -26,7 +26,7 @@ def repository(tmp_path, monkeypatch):
 
 
 def git(folder, *words: str) -> str:
-    return subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True, text=True, timeout=20).stdout
+    return subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True, text=True, timeout=180).stdout
 
 
 def test_an_edit_is_not_committed_without_the_option(repository, monkeypatch):

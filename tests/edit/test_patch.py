@@ -26,7 +26,7 @@ def test_git_apply_makes_the_new_file_from_the_diff(tmp_path_factory, old, new, 
     (folder / "f").write_bytes(raw)
 
     patch = source_diff(source, "\n".join(new)).encode()
-    subprocess.run(["git", "apply", "--whitespace=nowarn", "-"], input=patch, cwd=folder, check=True, timeout=20)
+    subprocess.run(["git", "apply", "--whitespace=nowarn", "-"], input=patch, cwd=folder, check=True, timeout=180)
 
     assert wanted == (folder / "f").read_bytes()
 
@@ -35,7 +35,7 @@ def test_git_apply_makes_the_new_file_from_the_diff(tmp_path_factory, old, new, 
 def test_git_apply_makes_and_removes_a_file(tmp_path, text):
     def apply(old, new):
         patch = unified_diff("f", old, new).encode()
-        subprocess.run(["git", "apply", "--whitespace=nowarn", "-"], input=patch, cwd=tmp_path, check=True, timeout=20)
+        subprocess.run(["git", "apply", "--whitespace=nowarn", "-"], input=patch, cwd=tmp_path, check=True, timeout=180)
 
     apply(None, text)
     assert text.encode() == (tmp_path / "f").read_bytes()

@@ -106,7 +106,7 @@ def feed_process(
         is_alive = expected in received
         process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(20)
+            process.wait(120)
         if process.returncode is None:
             process.kill()
     return Survived(count, is_alive, process.returncode)
@@ -133,13 +133,13 @@ def http_server() -> Iterator[int]:
             yield int(re.search(r":(\d+)/", address)[1])  # pyright: ignore[reportOptionalSubscript]
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(120)
 
 
 def is_answering(port: int) -> bool:
     """Whether the server answers a question now."""
     body = json.dumps({"model": "chat", "messages": [{"role": "user", "content": "the last question"}]})
-    line = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    line = http.client.HTTPConnection("127.0.0.1", port, timeout=180)
     with contextlib.closing(line):
         line.request("GET", "/v1/models")
         model = json.loads(line.getresponse().read())["data"][0]["id"]

@@ -56,6 +56,7 @@ def readers_of_wall_clocks(package: Path) -> set[str]:
     }
 
 
+@pytest.mark.full
 @each_row("folder, dates", [(PACKAGE, DATES), (PLUGINS, DATES_OF_PLUGINS)])
 def test_only_dates_are_read_from_the_wall_clock(folder, dates):
     found = readers_of_wall_clocks(folder)

@@ -73,7 +73,7 @@ def test_eight_clients_at_once_all_get_answers(runtime, monkeypatch):
 
 
 def first_line(peer: socket.socket) -> dict:
-    peer.settimeout(20)
+    peer.settimeout(120)
     with peer.makefile("rb") as lines:
         return json.loads(next(lines))
 

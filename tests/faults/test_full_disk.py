@@ -21,7 +21,7 @@ from specchat.hub.pull import pull
 from specchat.hub.repo_files import list_repo_files
 from tests.faults.full_disk import fill, full_disk, grow, small_disk, without_limits
 from tests.front import command
-from tests.host.conftest import FAKE_HOST
+from tests.host.conftest import FAKE_HOST, PATIENT_SECONDS
 from tests.host.test_spawn import is_alive, until
 from tests.hub.fake_hub import WEIGHTS, FakeHub, reach, serving
 from tests.hub.packages import CONTENT, build_wheel, offer_package
@@ -50,7 +50,7 @@ def test_an_engine_process_starts_on_a_full_disk(runtime):
 @pytest.mark.parametrize("options", [(), ("--deaf",)])
 def test_a_host_that_could_not_write_its_name_is_stopped_or_killed(runtime, monkeypatch, options):
     monkeypatch.setattr("specchat.host.spawn.HOST_COMMAND", (*FAKE_HOST, *options))
-    monkeypatch.setattr(lock_of_host, "STOP_SECONDS", 0.5 if options else 60.0)
+    monkeypatch.setattr(lock_of_host, "STOP_SECONDS", 0.5 if options else PATIENT_SECONDS)
     pid = connect("test").host_info["pid"]
     with full_disk(), (runtime / "host.lock").open("r+b") as lock:
         lock.truncate(0)  # as the host left it
@@ -109,6 +109,7 @@ def test_a_download_that_may_not_grow_keeps_its_part_and_goes_on_from_there(hub,
     assert ["", f"bytes={MIB}-"] == ranges_of(hub)
 
 
+@pytest.mark.full
 def test_a_wheel_that_fills_the_disk_is_a_line_and_is_downloaded_when_there_is_room(tmp_path, monkeypatch):
     entry = offer_package(build_wheel(tmp_path / "index"), tmp_path, monkeypatch)
     with small_disk(tmp_path / "disk", 4096) as disk:

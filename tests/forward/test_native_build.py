@@ -120,6 +120,32 @@ def test_an_installation_without_a_working_compiler_is_complete(monkeypatch):
 
 
 @needs_the_build_backend
+@on_linux
+def test_a_wheel_takes_what_is_compiled_and_leaves_what_it_compiles(tmp_path, monkeypatch):
+    from hatch_build import compile_for_wheel
+
+    compiled = []
+
+    def compile_library(_compiler, flags, library):
+        compiled.append(flags)
+        library.write_text(" ".join(flags))
+
+    monkeypatch.setattr(native_build, "COMPILED_BESIDE", tmp_path / "beside")
+    monkeypatch.setattr(native_build, "find_compiler", lambda: "cc")
+    monkeypatch.setattr(native_build, "compile_library", compile_library)
+    native_build.compile_once("cc", PLAIN)
+
+    for name in ("first", "second"):
+        folder = tmp_path / name
+        folder.mkdir()
+        assert sorted(compile_for_wheel(folder)) == sorted(folder.iterdir())
+        for each in (*INSTRUCTION_SETS, PLAIN):
+            assert " ".join(each.flags) == (folder / each.library_name()).read_text()
+
+    assert len((*INSTRUCTION_SETS, PLAIN)) == len(compiled)
+
+
+@needs_the_build_backend
 def test_elsewhere_building_ahead_is_refused(tmp_path, monkeypatch):
     from hatch_build import compile_for_wheel
 

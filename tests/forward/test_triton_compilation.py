@@ -40,7 +40,7 @@ def test_all_kernels_compile_and_fit(capability, head_size, dtype, tmp_path):
 
     done = subprocess.run(
         [sys.executable, str(SCRIPT), str(capability), str(head_size), dtype],
-        capture_output=True, text=True, check=False, env=environment, timeout=280,
+        capture_output=True, text=True, check=False, env=environment, timeout=580,
     )  # fmt: skip
 
     assert done.returncode == 0, done.stderr[-2000:]

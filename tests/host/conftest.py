@@ -14,13 +14,19 @@ from pathlib import Path
 import pytest
 
 from specchat.errors import SpecchatError
-from specchat.host import host_connection, spawn
+from specchat.host import host_connection, host_lock, pending_answer, spawn
 from specchat.host.host_lock import running_host
 from tests.host.fake import write_odd_profiles
 from tests.host.fork_server import forked_host, start_fork_server
 
 MEMORY = Path("/dev/shm")  # where a history waits for no disk
 FAKE_HOST = forked_host("tests.host.fake_host")
+PATIENT_SECONDS = 120.0
+USERS_PATIENCE = (  # after so long, a user is told that a host hangs; one of a test may wait for a busy machine
+    (host_connection, "HELLO_TIMEOUT_SECONDS"), (host_connection, "RESPONSE_TIMEOUT_SECONDS"),
+    (spawn, "CONNECT_TIMEOUT_SECONDS"), (spawn, "START_TIMEOUT_SECONDS"), (pending_answer, "UNANSWERED_SECONDS"),
+    (pending_answer, "GIVE_UP_SECONDS"), (host_lock, "STOP_SECONDS"), (host_lock, "KILL_SECONDS"),
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -34,8 +40,14 @@ def new_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="spec-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None))
 
 
+def be_patient(patch: pytest.MonkeyPatch) -> None:
+    for module, limit in USERS_PATIENCE:
+        patch.setattr(module, limit, PATIENT_SECONDS)
+
+
 def world(patch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder for a host, which is killed at the end."""
+    be_patient(patch)
     folder = new_folder()
     patch.setenv("SPECCHAT_RUNTIME", str(folder))
     patch.setattr(spawn, "HOST_COMMAND", FAKE_HOST)

@@ -45,10 +45,10 @@ def test_memory_is_given_back_when_no_work_is_left_and_not_before(monkeypatch):
     thread = Thread(target=queue.run, daemon=True)
     thread.start()
 
-    assert released.wait(20)
+    assert released.wait(120)
     assert len([each for each in ends if type(each.event).__name__ == "Finished"]) == 3
     queue.stop()
-    thread.join(20)
+    thread.join(120)
     assert running == [0]
 
 

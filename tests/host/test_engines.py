@@ -170,7 +170,7 @@ def machine():
     thread.start()
     yield machine
     machine.queue.stop()
-    thread.join(20)
+    thread.join(120)
     assert not thread.is_alive()
 
 

@@ -20,7 +20,7 @@ def cache(monkeypatch, tmp_path):
 
 def unload(talk: Conversation) -> None:
     talk.call("unload")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while talk.call("stats")["state"] != "unloaded":
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -116,7 +116,6 @@ def test_a_kill_during_an_answer_loses_no_text_that_was_shown(runtime, victims):
 
 
 @pytest.mark.full
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("number", range(20))
 def test_kills_at_random_moments(runtime, number):
     dice = random.Random(number)

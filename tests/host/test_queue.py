@@ -94,9 +94,9 @@ def run_queue(slots: int, sessions: int) -> tuple[Narrow, list[TurnEvent]]:
         ask(queue, str(number), "profile", f"turn {number}")
     thread = Thread(target=queue.run)
     thread.start()
-    assert done.wait(20)
+    assert done.wait(120)
     queue.stop()
-    thread.join(20)
+    thread.join(120)
     return engine, events
 
 
@@ -145,9 +145,9 @@ def test_a_session_knows_that_a_completion_runs():
     ask(queue, "0", "profile", "turn")
     thread = Thread(target=queue.run)
     thread.start()
-    assert done.wait(20)
+    assert done.wait(120)
     queue.stop()
-    thread.join(20)
+    thread.join(120)
 
     assert engine.urgent == [True, False, False]
     assert set(engine.waiting) == {0}

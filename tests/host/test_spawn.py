@@ -44,7 +44,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def until(condition, seconds: float = 10.0) -> None:
+def until(condition, seconds: float = 120.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited for too long"
@@ -57,7 +57,7 @@ def test_clients_that_race_start_one_host(runtime, clients):
     with ExitStack() as running:
         start = partial(subprocess.Popen, command, stdout=subprocess.PIPE, text=True)
         racers = [running.enter_context(start()) for _ in range(clients)]
-        hellos = [json.loads(racer.communicate(timeout=60)[0]) for racer in racers]
+        hellos = [json.loads(racer.communicate(timeout=180)[0]) for racer in racers]
 
     assert 1 == len({hello["pid"] for hello in hellos})
 
@@ -335,7 +335,7 @@ def test_a_request_that_is_too_long_for_a_line_is_one_line(runtime):
 def test_six_hosts_that_race_leave_one_that_answers(runtime):
     with ExitStack() as running:
         hosts = [running.enter_context(subprocess.Popen(FAKE_HOST)) for _ in range(6)]
-        until(lambda: sum(host.poll() is None for host in hosts) == 1, 60)
+        until(lambda: sum(host.poll() is None for host in hosts) == 1)
         [winner] = [host for host in hosts if host.poll() is None]
         talk = connect("racer", starts_host=False)
 

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from threading import Event as Flag
 
@@ -27,23 +26,28 @@ from tests.host.test_spawn import is_alive, until
 
 @pytest.fixture(autouse=True)
 def impatient(runtime, monkeypatch):
-    monkeypatch.setattr(host_connection, "HELLO_TIMEOUT_SECONDS", 0.3)
+    """With a host that computes. It may take as long as it likes for what it has to answer."""
     monkeypatch.setattr(pending_answer, "SILENCE_SECONDS", 0.2)
-    monkeypatch.setattr(pending_answer, "CANCEL_SECONDS", 0.3)
     monkeypatch.setattr(pending_answer, "STUCK_SECONDS", 0.2)
-    monkeypatch.setattr(pending_answer, "UNANSWERED_SECONDS", 0.2)
-    monkeypatch.setattr(pending_answer, "GIVE_UP_SECONDS", 0.6)
-    monkeypatch.setattr(host_lock, "STOP_SECONDS", 0.3)
-    monkeypatch.setattr(spawn, "CONNECT_TIMEOUT_SECONDS", 0.3)
+
+
+@pytest.fixture
+def suspend(monkeypatch):
+    """Returns a function that suspends a host, and loses patience: not before, or a busy machine would be meant."""
+
+    def suspend(pid: int) -> None:
+        os.kill(pid, signal.SIGSTOP)
+        until(lambda: Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] == "T")
+        monkeypatch.setattr(host_connection, "HELLO_TIMEOUT_SECONDS", 0.3)
+        monkeypatch.setattr(pending_answer, "CANCEL_SECONDS", 0.3)
+        monkeypatch.setattr(pending_answer, "UNANSWERED_SECONDS", 0.2)
+        monkeypatch.setattr(pending_answer, "GIVE_UP_SECONDS", 0.6)
+
+    return suspend
 
 
 def pid_of(conversation: Conversation) -> int:
     return conversation.connection.host_info["pid"]
-
-
-def suspend(pid: int) -> None:
-    os.kill(pid, signal.SIGSTOP)
-    until(lambda: Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] == "T")
 
 
 def test_the_lock_names_the_running_host():
@@ -54,7 +58,7 @@ def test_the_lock_names_the_running_host():
     assert host_lock.running_host() == pid
 
 
-def test_a_suspended_host_is_named_and_so_is_the_command_that_ends_it():
+def test_a_suspended_host_is_named_and_so_is_the_command_that_ends_it(suspend):
     pid = connect("test").host_info["pid"]
     suspend(pid)
 
@@ -62,8 +66,7 @@ def test_a_suspended_host_is_named_and_so_is_the_command_that_ends_it():
         connect("other")
 
 
-def test_a_suspended_host_can_be_stopped(monkeypatch):
-    monkeypatch.setattr(host_lock, "STOP_SECONDS", 60.0)  # a busy machine may need longer than a user would wait
+def test_a_suspended_host_can_be_stopped(suspend, monkeypatch):
     pid = connect("test").host_info["pid"]
     suspend(pid)
 
@@ -76,6 +79,7 @@ def test_a_suspended_host_can_be_stopped(monkeypatch):
 def test_a_host_that_ignores_signals_is_killed(monkeypatch):
     monkeypatch.setattr(spawn, "HOST_COMMAND", (*FAKE_HOST, "--deaf"))
     pid = connect("test").host_info["pid"]
+    monkeypatch.setattr(host_lock, "STOP_SECONDS", 0.3)
 
     ran = command(monkeypatch, "host", "stop")
 
@@ -102,7 +106,8 @@ def test_a_process_that_does_not_hold_the_lock_gets_no_signal(runtime, monkeypat
     assert "held by a process that it does not name" in ran.err
 
 
-def test_a_host_whose_queue_of_connections_is_full_is_an_error_and_no_wait(runtime):
+def test_a_host_whose_queue_of_connections_is_full_is_an_error_and_no_wait(runtime, monkeypatch):
+    monkeypatch.setattr(spawn, "CONNECT_TIMEOUT_SECONDS", 0.3)
     with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as first:
         listener.bind(str(runtime / "host.sock"))
         listener.listen(0)
@@ -130,7 +135,6 @@ def test_a_step_that_may_never_end_is_named_and_so_is_the_command_that_ends_it()
 
 
 def test_no_one_is_told_to_end_what_loads_or_compiles(monkeypatch):
-    monkeypatch.setattr(pending_answer, "UNANSWERED_SECONDS", 60.0)  # of a host on a busy machine
     cancelled, answered, on_response = Flag(), list[dict](), pending_answer.SilenceWatch.on_response
 
     def cancel_after_three(watch, result):
@@ -165,7 +169,7 @@ def test_who_waits_for_another_answer_hears_that_at_once():
     assert Waiting("2 other answers") == next(waiting.ask(Request("hello")))
 
 
-def test_an_answer_of_a_host_that_was_suspended_fails_with_its_name():
+def test_an_answer_of_a_host_that_was_suspended_fails_with_its_name(suspend):
     talk = Conversation()
     events = talk.ask(Request("slowly 100000"))
     next(event for event in events if isinstance(event, TextDelta))
@@ -179,7 +183,7 @@ def test_an_answer_of_a_host_that_was_suspended_fails_with_its_name():
     assert "'specchat host stop' ends it" in failed.message
 
 
-def test_a_cancelled_answer_of_a_suspended_host_ends():
+def test_a_cancelled_answer_of_a_suspended_host_ends(suspend):
     talk, cancelled = Conversation(), Flag()
     events = talk.ask(Request("slowly 100000"), cancelled)
     next(event for event in events if isinstance(event, TextDelta))
@@ -189,9 +193,10 @@ def test_a_cancelled_answer_of_a_suspended_host_ends():
     assert isinstance(list(events)[-1], Failed)
 
 
-def test_a_slow_answer_of_a_host_that_runs_is_not_given_up():
+def test_a_slow_answer_of_a_host_that_runs_is_not_given_up(monkeypatch):
+    monkeypatch.setattr(pending_answer, "GIVE_UP_SECONDS", 3.0)
     talk, cancelled = Conversation(), Flag()
-    events, notices, begun = talk.ask(Request("stuck"), cancelled), [], time.monotonic()
+    events, notices = talk.ask(Request("stuck"), cancelled), []
     for event in events:
         notices += [event] if isinstance(event, Notice) else []
         assert not isinstance(event, Finished | Failed)
@@ -201,7 +206,6 @@ def test_a_slow_answer_of_a_host_that_runs_is_not_given_up():
     host_lock.stop_host()
 
     assert len(notices) == 1
-    assert time.monotonic() - begun < 20
 
 
 def test_a_host_that_is_gone_before_the_second_signal_is_stopped(monkeypatch):

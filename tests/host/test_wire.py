@@ -63,7 +63,7 @@ NAMES = [
 @pytest.fixture
 def peer(runtime):
     with spawn.find_or_start_host() as peer:
-        peer.settimeout(20)
+        peer.settimeout(120)
         yield peer
 
 
@@ -142,6 +142,7 @@ def test_a_slow_reader_costs_little_memory_and_misses_nothing(runtime):
     assert 3_000_000 == sum(len(event.text) for event in events if isinstance(event, TextDelta))
 
 
+@pytest.mark.full
 def test_a_client_that_reads_far_too_slowly_is_disconnected_and_its_partial_answer_is_stored(runtime):
     talk, quick = Conversation(client_name="slow"), Conversation()
     heard = talk.ask(Request("big 40000000"))

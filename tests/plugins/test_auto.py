@@ -134,7 +134,7 @@ def test_the_thread_of_a_plugin_ends_with_the_session(drafting):
         list(session.ask(Request(**{**vars(REQUEST), "variant": "knowing"})))
         [thread] = drafter_threads()
 
-    thread.join(10)
+    thread.join(120)
     assert not thread.is_alive()
 
 
@@ -165,7 +165,8 @@ class Listening(Drafter):
     ids=["hangs", "exits", "no drafter"],
 )
 def test_a_drafter_that_cannot_be_built_in_time_is_left_out_and_said(drafting, monkeypatch, build, fault):
-    monkeypatch.setattr(registry, "MAX_BUILD_SECONDS", 0.2)
+    if "0.2 s" in fault:
+        monkeypatch.setattr(registry, "MAX_BUILD_SECONDS", 0.2)
     drafting.knowing = build
     with load_engine(tiny_profile()).create_session() as session:
         assert "knowing" not in session.drafters

@@ -45,7 +45,7 @@ class Terminal:
         os.write(self.master, text.encode())
 
     def expect(self, text: str) -> None:
-        until = time.monotonic() + 20
+        until = time.monotonic() + 120
         while (found := self.shown.find(text, self.seen)) < 0:
             readable, _, _ = select.select([self.master], [], [], max(0.0, until - time.monotonic()))
             assert readable, f"{text!r} did not come: {self.shown[-500:]!r}"
@@ -56,7 +56,7 @@ class Terminal:
         self.seen = found + len(text)
 
     def close(self) -> int:
-        code = self.program.wait(20)
+        code = self.program.wait(120)
         os.close(self.master)
         return code
 

@@ -208,7 +208,7 @@ def test_a_hostile_template_is_refused_in_one_sentence(fraction, share):
         input=json.dumps(tried),
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=580,
         check=False,
     )
     results = {name: result for name, result, _seconds in map(json.loads, ran.stdout.splitlines())}

@@ -24,7 +24,7 @@ from specchat.host.client import SessionRequest
 from specchat.profile.settings import read_settings
 from specchat.tui.app import ScreenFiles, SpecchatApp
 from specchat.tui.preferences import DEFAULT_PREFERENCES, Preferences
-from tests.host.conftest import FAKE_HOST, kill_host, new_folder, runtime  # noqa: F401 (a fixture)
+from tests.host.conftest import FAKE_HOST, be_patient, kill_host, new_folder, runtime  # noqa: F401 (a fixture)
 from tests.host.fake import write_odd_profiles
 from tests.host.fork_server import start_fork_server
 from tools.screen_driver import ScreenDriver
@@ -91,6 +91,7 @@ def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Pa
     if "runtime" in request.fixturenames:
         return request.getfixturevalue("runtime")
     folder = request.getfixturevalue("shared_folder")
+    be_patient(monkeypatch)
     write_odd_profiles()
     monkeypatch.setenv("SPECCHAT_RUNTIME", str(folder))
     monkeypatch.setattr(spawn, "HOST_COMMAND", FAKE_HOST)

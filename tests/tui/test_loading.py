@@ -97,7 +97,7 @@ def test_quitting_is_a_no(run_on_screen):
         workers.append(driver.app.session_worker)
 
     run_on_screen(scenario)
-    workers[0].join(10)
+    workers[0].join(120)
 
     assert not workers[0].is_alive()
     assert "chat" == workers[0].conversation.chat.conversation.profile

@@ -9,6 +9,8 @@ import pty
 import sys
 from threading import Thread
 
+import pytest
+
 from specchat.drawing.themes import DARK_THEME, LIGHT_THEME
 from specchat.tui import terminal_background
 from specchat.tui.app import ScreenFiles, SpecchatApp
@@ -72,6 +74,7 @@ def test_a_terminal_that_does_not_answer_holds_nothing_up(monkeypatch):
     os.close(master)
 
 
+@pytest.mark.full
 def test_the_theme_follows_the_terminal_until_one_is_chosen_and_again_with_auto(world, tmp_path):
     files = ScreenFiles.next_to(tmp_path / "history.db")
 

@@ -21,7 +21,7 @@ from specchat.cli.main import COMMANDS, run
 COMMANDS["chat"] = LazyCommand("specchat.cli.chat:chat", "")
 sys.exit(run(["chat", *sys.argv[1:]]))
 """
-PATIENCE_SECONDS = 90.0
+PATIENCE_SECONDS = 120.0
 
 pytestmark = [
     pytest.mark.full,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -13,16 +15,19 @@ from specchat.cli.models import ModelsGroup
 from specchat.drawing.themes import DARK_THEME, LIGHT_THEME
 from specchat.tui import picker
 from specchat.tui.app import SpecchatApp
+from tests import cover
 from tests.contrast import READABLE_CONTRAST, contrast
 from tests.front import command
 from tools.screen_driver import ScreenDriver
 from tools.screen_walk import FILE, FILE_TEXT, WALK, Requests, Visit, Walk
 
 SIZES = [(80, 24), (120, 35), (60, 18), (40, 18)]
+WITH, WITHOUT = "in colours", "without colours"
+OF_A_FULL_RUN = {(SIZES[1], WITH), (SIZES[3], WITHOUT)}  # the largest and the smallest
 WALKS = [
     pytest.param(size, colours, id=f"{size[0]} {colours}", marks=pytest.mark.full)
-    for size in SIZES
-    for colours in ("in colours", "without colours")
+    for size, colours in product(SIZES, (WITH, WITHOUT))
+    if cover.makes_every_case or (size, colours) in OF_A_FULL_RUN
 ]
 OWN_THEMES = (DARK_THEME.name, LIGHT_THEME.name)
 REQUESTS = Requests(
@@ -95,7 +100,7 @@ def visit(beginner, monkeypatch):
 
 @pytest.mark.parametrize(("size", "colours"), WALKS)
 def test_a_user_finds_the_way_through_the_whole_screen(visit, monkeypatch, tmp_path, size, colours):
-    if colours == "without colours":
+    if colours == WITHOUT:
         monkeypatch.setenv("NO_COLOR", "1")
 
     for each in WALK:

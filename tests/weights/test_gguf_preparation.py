@@ -127,7 +127,7 @@ def test_a_second_process_waits_and_says_so(tmp_path):
 
     def hold(_what, _done, _total):
         is_preparing.set()
-        assert is_waiting.wait(30)
+        assert is_waiting.wait(120)
 
     def note(what, _done, _total):
         reports.append(what)
@@ -135,7 +135,7 @@ def test_a_second_process_waits_and_says_so(tmp_path):
 
     with ThreadPoolExecutor() as pool:
         first = pool.submit(prepared_gguf, path, hold)
-        assert is_preparing.wait(30)
+        assert is_preparing.wait(120)
         second = pool.submit(prepared_gguf, path, note)
 
     assert first.result() == second.result()

@@ -250,7 +250,7 @@ def test_an_unknown_architecture_is_an_error_that_names_it_and_says_what_to_do(t
         load_model(tmp_path, LoadOptions(dtype="float32"))
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 @each_row("name", ["model.safetensors", "config.json", "tokenizer.json", "generation_config.json"])
 def test_a_named_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(tmp_path, name):
     shutil.copytree(speaking(), tmp_path, dirs_exist_ok=True)
@@ -263,7 +263,7 @@ def test_a_named_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(tmp_p
         find_model(str(tmp_path))
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 def test_a_named_pipe_as_a_head_is_refused(tmp_path):
     os.mkfifo(tmp_path / "head.safetensors")
 

@@ -119,7 +119,7 @@ def test_vim_and_neovim_load_what_is_installed(home):
         subprocess.run(
             [needs(program[0]), *program[1:], "-c", check, "-c", "qa!"],
             env={"HOME": str(home), "PATH": "/usr/bin:/bin"},
-            cwd=home, timeout=60, check=True, stdin=subprocess.DEVNULL,
+            cwd=home, timeout=180, check=True, stdin=subprocess.DEVNULL,
         )  # fmt: skip
 
         assert (home / "seen").read_text() == "found\n"

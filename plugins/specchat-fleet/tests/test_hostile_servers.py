@@ -234,7 +234,7 @@ def test_a_missing_model_of_a_server_with_many_is_a_short_sentence():
 def test_an_answer_is_complete_when_its_server_says_so_and_stays():
     events, _server = answer_of(
         lambda: itertools.chain(stream(WORD, finish())(), itertools.repeat(b"")),
-        timeouts=ServerTimeouts(read_seconds=0.3, seconds_per_token=10.0),
+        timeouts=ServerTimeouts(read_seconds=3.0, seconds_per_token=10.0),
     )
 
     assert isinstance(events[-1], Finished), events[-1]

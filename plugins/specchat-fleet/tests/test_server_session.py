@@ -307,7 +307,7 @@ def test_a_cancelled_answer_disconnects_at_once_and_keeps_its_text(served, quest
 
     assert isinstance(events[-1], Finished) and events[-1].finish_reason == "cancelled"
     assert session.turns[-1].answer == text_of(events)
-    assert served.left.wait(10)
+    assert served.left.wait(120)
 
 
 def test_a_waiting_answer_does_not_delay_another(served):
@@ -320,7 +320,7 @@ def test_a_waiting_answer_does_not_delay_another(served):
 
     assert text_of(events) == "word0 word1 word2 "
     waiting.close()
-    assert served.left.wait(10)
+    assert served.left.wait(120)
 
 
 def test_a_server_that_is_down_is_an_error_before_the_first_request():

@@ -44,7 +44,7 @@ def url(tmp_path_factory) -> Iterator[str]:
         yield f"{address}/v1"
     finally:
         server.terminate()
-        server.wait(10)
+        server.wait(120)
 
 
 def wait_for(address: str, server: subprocess.Popen[bytes]) -> None:

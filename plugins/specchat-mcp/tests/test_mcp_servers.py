@@ -20,7 +20,7 @@ from specchat_mcp.servers import McpServers
 from tests.front import request_of
 from tests.scripted_session import ScriptedSession
 
-PATIENCE_SECONDS = 90.0
+PATIENCE_SECONDS = 120.0
 
 
 def chat_with(servers):

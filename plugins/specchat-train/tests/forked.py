@@ -30,7 +30,7 @@ def run_in_two_processes(work: Work) -> list[Any]:
         child.start()
     results = [receiver.recv() if receiver.poll(SECONDS) else "no result" for receiver, _ in pipes]
     for child in children:
-        child.join(10)
+        child.join(120)
         child.kill()
     return results
 

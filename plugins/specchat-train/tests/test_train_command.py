@@ -103,7 +103,7 @@ def test_several_processes_under_torchrun_install_one_head(rows, tmp_path):
             *("--tokens", "5000", "--max-tokens", "8", "--against", "none", "--force"),
         ],
         env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "lo"},
-        capture_output=True, text=True, timeout=280, check=False,
+        capture_output=True, text=True, timeout=580, check=False,
     )  # fmt: skip
 
     assert process.returncode == 0, process.stderr

@@ -25,7 +25,7 @@ from specchat_web.server import CONNECTION_OPTIONS, LOOPBACK, AuthenticatedServe
 
 PLUGIN = str(Path(__file__).parents[1])
 HELLO = (sys.executable, COMMAND_FILE)
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 PROGRAM = f"""
 import sys
 sys.path.append({PLUGIN!r})

@@ -103,11 +103,11 @@ def compile_best_library(compiler: str, sets: Sequence[InstructionSet]) -> Path:
     """The library with the most extensions that this compiler knows: older ones know neither AMX nor bfloat16."""
     for each in sets[:-1]:
         with suppress(subprocess.CalledProcessError):
-            return _compile_once(compiler, each)
-    return _compile_once(compiler, sets[-1])
+            return compile_once(compiler, each)
+    return compile_once(compiler, sets[-1])
 
 
-def _compile_once(compiler: str, instruction_set: InstructionSet) -> Path:
+def compile_once(compiler: str, instruction_set: InstructionSet) -> Path:
     """The path of the library: a whole one that is there, or a new one.
 
     Its name has the hash of its bytes, because the loader of the system ends the process over one that is cut, and one

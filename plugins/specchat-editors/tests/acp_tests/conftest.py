@@ -37,7 +37,7 @@ class Served:
             self.editor.hang_up()
         except OSError:
             pass  # a test did
-        self._thread.join(20)
+        self._thread.join(120)
         assert not self._thread.is_alive()
         for descriptor in (self._descriptors[0], self.editor.from_agent):
             os.close(descriptor)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0
 FULL = {"fs": {"readTextFile": True, "writeTextFile": True}}
 
 Json = dict[str, Any]

@@ -206,7 +206,7 @@ def test_text_typed_meanwhile_is_not_overwritten(full, folder, file):
 
 
 def test_an_editor_that_does_not_answer_keeps_its_unsaved_text(full, folder, file, monkeypatch):
-    monkeypatch.setattr(client_requests, "FILE_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(client_requests, "FILE_TIMEOUT_SECONDS", 3.0)
     full.answers["fs/write_text_file"] = lambda _params: None
 
     deciding(full, ALLOW).ask(full.new(folder), "/edit a.py replace total amount")

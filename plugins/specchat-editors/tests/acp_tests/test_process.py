@@ -18,7 +18,7 @@ from tests.processes import modules_after
 
 ROOT = Path(__file__).parents[4]
 COMMAND = (sys.executable, "-m", "tests.host.served", "acp")
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 120.0
 
 
 def bare_environment(runtime: Path) -> dict[str, str]:
@@ -141,7 +141,7 @@ def test_standard_input_may_be_a_file(runtime, tmp_path, kind):
             stderr=subprocess.PIPE,
             cwd=ROOT,
             env=environment,
-            timeout=60,
+            timeout=180,
             check=False,
         )
 
@@ -152,7 +152,7 @@ def test_standard_input_may_be_a_file(runtime, tmp_path, kind):
 def test_on_a_terminal_the_command_refuses_and_says_why(runtime):
     ours, theirs = pty.openpty()
 
-    ran = subprocess.run(COMMAND, stdin=theirs, capture_output=True, cwd=ROOT, timeout=60, check=False)
+    ran = subprocess.run(COMMAND, stdin=theirs, capture_output=True, cwd=ROOT, timeout=180, check=False)
 
     os.close(ours), os.close(theirs)
     assert 2 == ran.returncode
@@ -162,7 +162,7 @@ def test_on_a_terminal_the_command_refuses_and_says_why(runtime):
 
 def test_a_wrong_profile_is_one_line_and_an_exit_code(runtime):
     ran = subprocess.run(
-        (*COMMAND, "--profile", "nonsense"), input=b"", capture_output=True, cwd=ROOT, timeout=60, check=False
+        (*COMMAND, "--profile", "nonsense"), input=b"", capture_output=True, cwd=ROOT, timeout=180, check=False
     )
 
     assert (2, b"") == (ran.returncode, ran.stdout)

@@ -14,7 +14,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[4]
 SERVED = (sys.executable, "-m", "lsp_tests.served")
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0
 URI = "file:///project/shop.py"
 DONE = {"workspace/applyEdit": {"applied": True}, "window/showDocument": {"success": True}}
 CAPABILITIES = {

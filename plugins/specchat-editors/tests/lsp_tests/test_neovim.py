@@ -55,7 +55,7 @@ def test_neovim_attaches_completes_and_applies_an_edit(tmp_path, world):
     script.write_text(PLAIN_LUA % {"command": ", ".join(map(repr, SERVED)), "out": out})
 
     subprocess.run(
-        ["nvim", "--headless", "-u", "NONE", "-n", str(file), "-c", f"luafile {script}"], timeout=90, check=True,
+        ["nvim", "--headless", "-u", "NONE", "-n", str(file), "-c", f"luafile {script}"], timeout=180, check=True,
         capture_output=True, env={**os.environ, "SPECCHAT_RUNTIME": str(world)},
     )  # fmt: skip
 

@@ -26,7 +26,7 @@ from specchat_serve.server import RUN_APP_OPTIONS, ApiServer, ServeConfig, bind_
 from tests.host.conftest import world
 
 MODEL = "org/ours"
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120.0
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Served:
         self._loop, begun = asyncio.new_event_loop(), Event()
         self._thread = Thread(target=self._run, args=(begun,))
         self._thread.start()
-        assert begun.wait(20)
+        assert begun.wait(120)
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -59,7 +59,7 @@ class Served:
         asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(20)
         until(lambda: self.server.connection_pool.running_count == 0)  # else its threads go on with the next host
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(20)
+        self._thread.join(120)
         self._loop.close()
 
     def cancel_answers(self) -> None:

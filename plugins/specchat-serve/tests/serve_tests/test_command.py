@@ -18,7 +18,7 @@ from tests.front import command
 from tests.processes import modules_after
 
 SPECCHAT = (sys.executable, "-m", "tests.host.served")  # with the fake host
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 120.0
 
 
 @each_row("host", ["0.0.0.0", "::"])

@@ -39,7 +39,7 @@ def samples(page: str) -> dict[tuple[str, ...], float]:
 
 def settled_samples(served: Served) -> dict[tuple[str, ...], float]:
     """The samples once no request is counted as running: a client has its answer a moment earlier."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while (found := samples(page_of(served)))["vllm:num_requests_running",] and time.monotonic() < deadline:
         time.sleep(0.01)
     return found
