@@ -348,7 +348,7 @@ def test_ctrl_c_at_any_call_of_the_command_ends_it_without_a_traceback(calls: in
 
 
 def test_what_is_imported_before_ctrl_c_is_in_our_hands_imports_nothing():
-    """While Python starts, and in the script of pip, Ctrl-C prints the traceback of Python: no longer than necessary."""
+    """While Python starts, and in the script of pip, Ctrl-C prints its traceback: no longer than necessary."""
     code = "import os, sys; before = {*sys.modules}; sys.path.insert(0, sys.argv[1]); import specchat.__main__; "
     words = [sys.executable, "-S", "-c", f"{code}print(*{{*sys.modules}} - before)", str(SOURCES)]
 
