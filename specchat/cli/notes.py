@@ -15,6 +15,7 @@ from specchat.repl.temporary_line import TemporaryLine
 from specchat.repl.word_wrap import wrapped
 from specchat.terminal import can_redraw, printable_with_tabs, raw_stream
 
+MIN_SPEED_COLUMNS = 60  # of a terminal: on a narrower one, a download shows its size alone
 UpdateBar = Callable[[int, str], None]  # by the bytes that are here, and what comes
 
 
@@ -57,8 +58,9 @@ def download_bar(title: str, total: int, completed: int = 0) -> Generator[Update
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     console = Console(file=raw_stream(sys.stderr))
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
+    columns = TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn()
+    speed = (TransferSpeedColumn(), TimeRemainingColumn()) if console.width >= MIN_SPEED_COLUMNS else ()
+    with Progress(*columns, *speed, console=console, transient=True) as progress:
         bar = progress.add_task(title, total=total, completed=completed)
         yield lambda count, title: progress.update(bar, completed=count, description=printable_with_tabs(title))
