@@ -118,10 +118,10 @@ class ConversationPresenter:
         if self.is_idle or self._ticks % TICKS_PER_STATS == 0:
             self.update_status_bar()
 
-    async def start_turn(self, question: str) -> None:
-        """Show a request before the host has accepted it."""
+    async def start_turn(self, question: str, stage: str = "waiting for the engine") -> None:
+        """Show a request, and what it waits for, before the host has accepted it."""
         self.turn = await self._transcript.start_turn(question, before=self._queued_turn)
-        self.live_stats.start_turn(monotonic())
+        self.live_stats.start_turn(monotonic(), stage)
 
     def _show_text(self, turn: TurnView) -> None:
         text, self.unshown_text = self.unshown_text, ""
