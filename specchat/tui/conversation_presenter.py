@@ -275,7 +275,7 @@ class ConversationPresenter:
         if self.model:
             details += f" {self._glyphs.dot} {Path(self.model).name}"
         self._screen.query_one("#title", Static).update(printable(f"specchat   {name}"))
-        self._screen.query_one("#about", Static).update(printable(f"{details}   F1 keys  ^P menu"))
+        self._screen.query_one("#about", Static).update(printable(details))
 
     def _on_engine_state(self, state: EngineState, now: float) -> None:
         self.live_stats.memory_bytes = state.memory_bytes

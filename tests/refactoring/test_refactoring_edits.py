@@ -147,6 +147,16 @@ def test_a_name_is_not_renamed_where_the_project_has_too_many_files_to_look_at(f
     assert "the project has more than 2 files" in said.ran.err
 
 
+def test_a_name_of_many_files_is_not_renamed_and_the_next_step_is_named(file, monkeypatch):
+    for name in ("b.py", "c.py"):
+        (file.parent / name).write_text("count = 1\n")
+    monkeypatch.setattr("specchat.refactoring.project_mentions.MAX_MENTIONING_FILES", 1)
+
+    said = say(monkeypatch, [], str(file), "rename count to total", "-y")
+
+    assert "2 other files name `count`, too many to check; rename it in an editor" in " ".join(said.ran.err.split())
+
+
 def test_names_in_other_languages_are_renamed_where_no_other_file_has_them(tmp_path, monkeypatch):
     text = "int twice(int a) { return 2 * a; }\n"
     (tmp_path / "a.c").write_text(text)
