@@ -136,7 +136,7 @@ def test_a_name_that_a_file_beside_it_uses_is_renamed_with_it_or_not_at_all(file
 def test_a_name_is_not_renamed_where_the_project_has_too_many_files_to_look_at(file, monkeypatch):
     for name in ("b.py", "c.py"):
         (file.parent / name).touch()
-    for module in ("specchat.context.file_listing", "specchat.refactoring.project_mentions"):
+    for module in ("specchat.refactoring.project_mentions", "specchat.context.file_listing"):
         monkeypatch.setattr(f"{module}.MAX_FILES", 2)
 
     said = say(monkeypatch, [], str(file), "rename count to total", "-y")
