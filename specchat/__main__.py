@@ -10,15 +10,14 @@ def main() -> None:
 
     if is_usual := signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from specchat.cli.main import INTERRUPTED_EXIT_CODE
-    from specchat.cli.main import main as run_command
+    from specchat.cli import main as command
 
     try:
         if is_usual:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        run_command()
+        command.main()
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED_EXIT_CODE)
+        sys.exit(command.INTERRUPTED_EXIT_CODE)
 
 
 if __name__ == "__main__":

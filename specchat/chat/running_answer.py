@@ -294,11 +294,10 @@ class RunningAnswer:
             return EXPLANATION
         if reason != "cancelled" and self.parts.is_thought_alone:
             return "the answer ended inside its thinking; raise limits.answer, or set prompt.thinking_tokens lower"
-        about, models, notified = "length", self.models.profile.models, self.question.notified
-        if reason != "length" or self.request.max_tokens or about in notified or not is_small(models):
+        if reason != "length" or self.request.max_tokens or not is_small(self.models.profile.models):
             return ""
-        notified.add(about)
-        return too_small("write so long an answer", "ask for less at once")
+        sentence = too_small("write so long an answer", "ask for less at once")
+        return next((each.text for each in _say_once(self.question.notified, reason, [sentence])), "")
 
     def _totals(self) -> Totals:
         plain = (self.text.plain_baseline.estimate() if self.text else None) or UNKNOWN_ESTIMATE
@@ -311,7 +310,7 @@ class RunningAnswer:
         )
 
 
-def _say_once(notified: set[str], about: str, notices: Sequence[str]) -> Iterator[Event]:
+def _say_once(notified: set[str], about: str, notices: Sequence[str]) -> Iterator[Notice]:
     """Tell what a conversation was not told before about something."""
     if notices and about not in notified:
         notified.add(about)

