@@ -15,9 +15,8 @@ Importing this package imports neither torch nor models; the first question load
 from __future__ import annotations
 
 import os
-from importlib import import_module
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # checkers take it for true; to import `typing` is slow, and Ctrl-C has a traceback until then
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # before anything imports huggingface_hub
 
 if TYPE_CHECKING:
@@ -96,5 +95,7 @@ def answer(question: Request | str, *, session: Conversation | Session | None = 
 def __getattr__(name: str) -> object:
     """The types of events, requests and errors: imported at first use, because the command line starts without them."""
     if name in __all__:
+        from importlib import import_module
+
         return getattr(import_module(f"specchat.{_MODULES.get(name, 'chat.events')}"), name)
     raise AttributeError(f"module 'specchat' has no attribute {name!r}")

@@ -21,12 +21,6 @@ def python_command(module: str, *arguments: str) -> tuple[str, ...]:
     return (sys.executable, *options, __file__, module, *arguments)
 
 
-def leave_current_folder() -> None:
-    """Take away what `python -m specchat` puts in front of the path; nothing is imported from there from now on."""
-    if not sys.flags.safe_path and sys.path and Path(sys.path[0]) == Path.cwd():
-        del sys.path[0]
-
-
 def _run(module: str) -> None:
     """Run a module of this specchat, or of what is installed. Its arguments are in `sys.argv`."""
     spec = spec_from_file_location("specchat", PACKAGE_FOLDER / "__init__.py")

@@ -126,6 +126,17 @@ def test_options_that_stand_alone_exist():
     assert [(page, option) for page, option in sorted(named) if option not in known] == []
 
 
+def test_the_readme_is_short_and_its_first_screen_starts_without_words_of_the_field():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    screen = readme[: readme.index("\n## Why ")]
+
+    assert len(readme.split()) <= 700
+    assert readme.splitlines()[4].startswith("![")  # after the name and one sentence
+    commands = ("-m venv", "specchat demo\n", "specchat edit FILE", "specchat undo", "specchat setup")
+    assert [] == [each for each in commands if each not in screen]
+    assert [] == re.findall(r"(?i)\b(?:drafters?|drafts?|pass(?:es)?|budgets?|tokens?|acceptance)\b", screen)
+
+
 def test_the_calls_of_all_pages_are_found():
     pages = {call.page for call in calls()}
 

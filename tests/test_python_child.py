@@ -117,7 +117,7 @@ def test_specchat_itself_imports_nothing_of_the_current_folder(poisoned, monkeyp
     monkeypatch.delenv("PYTHONPATH")
     for words in ours.values():
         assert subprocess.run(words, capture_output=True, check=True, timeout=180).stdout.startswith(b"specchat ")
-    for name in ("specchat", "importlib", "contextlib", "collections", "re", "typing", "runpy"):
+    for name in ("specchat", "importlib", "contextlib", "collections", "re", "runpy"):
         Path(f"{name}.py").unlink(missing_ok=True)
     Path("specchat").rename("other")
     subprocess.run([sys.executable, "-m", "specchat", "--version"], capture_output=True, check=True, timeout=180)

@@ -13,7 +13,7 @@ from specchat.context.file_listing import find_repository
 from specchat.syntax.languages import language_of
 
 MAX_LISTED_FILES = 500
-MAX_EXAMPLE_BYTES = 8_000  # what a small model reads at once
+MAX_EXAMPLE_BYTES = 4_000  # of more, a small model on two cores reads for long before it answers
 NO_CODE = ("", "markdown", "json", "toml", "yaml", "html", "css")
 EXAMPLE_WITHOUT_FILES = "Write a Python function that checks if a number is even."
 COMMANDS = """/help    all commands                      F1      all keys

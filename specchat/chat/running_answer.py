@@ -151,7 +151,7 @@ class RunningAnswer:
         with self.models.target.pool.acquire_slot(text.generation.cache, rows):
             reason = yield from self._run_turn(turn, route, limit, cached, prompt)
         yield from map(Notice, text.take_faults())
-        yield Finished(reason, self._totals(), _explanation(reason, self.parts), self._repeated_characters)
+        yield Finished(reason, self._totals(), self._explanation(reason), self._repeated_characters)
 
     def _run_turn(
         self, turn: Turn, route: Route, limit: int, cached: int, prompt: NextPrompt
@@ -288,6 +288,17 @@ class RunningAnswer:
             baseline.add_probe(rows, seconds)
             costs.learn_pass(length, rows, seconds)
 
+    def _explanation(self, reason: str) -> str:
+        """What the user should know of this end of an answer; that the model is small, once in a conversation."""
+        if reason == REPETITION:
+            return EXPLANATION
+        if reason != "cancelled" and self.parts.is_thought_alone:
+            return "the answer ended inside its thinking; raise limits.answer, or set prompt.thinking_tokens lower"
+        if reason != "length" or self.request.max_tokens or not is_small(self.models.profile.models):
+            return ""
+        sentence = too_small("write so long an answer", "ask for less at once")
+        return next((each.text for each in _say_once(self.question.notified, reason, [sentence])), "")
+
     def _totals(self) -> Totals:
         plain = (self.text.plain_baseline.estimate() if self.text else None) or UNKNOWN_ESTIMATE
         return replace(
@@ -299,20 +310,11 @@ class RunningAnswer:
         )
 
 
-def _say_once(notified: set[str], about: str, notices: Sequence[str]) -> Iterator[Event]:
+def _say_once(notified: set[str], about: str, notices: Sequence[str]) -> Iterator[Notice]:
     """Tell what a conversation was not told before about something."""
     if notices and about not in notified:
         notified.add(about)
         yield from map(Notice, notices)
-
-
-def _explanation(reason: str, parts: AnswerParts) -> str:
-    """What the user should know of this end of an answer."""
-    if reason == REPETITION:
-        return EXPLANATION
-    if reason != "cancelled" and parts.is_thought_alone:
-        return "the answer ended inside its thinking; raise limits.answer, or set prompt.thinking_tokens lower"
-    return ""
 
 
 def _is_copied(tokenizer: Tokenizer, turns: Sequence[Turn], tokens: Sequence[int]) -> bool:

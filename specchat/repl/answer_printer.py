@@ -19,18 +19,18 @@ from specchat.chat.events import Event, Notice, PrefillProgress, Stage, TextDelt
 from specchat.chat.request import Request
 from specchat.own_text import translated
 from specchat.repl.temporary_line import TemporaryLine
-from specchat.repl.word_wrap import WordWrap, wrapped
+from specchat.repl.word_wrap import WordWrap, reading_columns, wrapped
 from specchat.terminal import Styled, can_redraw, printable_with_tabs, write_line
 
 DIM, NORMAL = "\x1b[2m", "\x1b[22m"
 
 
-def print_answer(chat: ChatState, question: Question | Request, stopped: Flag, columns: int = 0) -> Answered:
+def print_answer(chat: ChatState, question: Question | Request, stopped: Flag, *, wraps: bool = False) -> Answered:
     """Ask, and print the answer as it streams; returns how it ended. A failure is not printed.
 
-    With columns, lines are broken between words.
+    It may break the lines of an answer between words, too.
     """
-    printer, event = AnswerPrinter(columns), None
+    printer, event = AnswerPrinter(reading_columns() if wraps else 0), None
     try:
         for event in ask(chat, question, stopped):
             printer.on_event(event)
@@ -125,7 +125,7 @@ class AnswerPrinter:
     def _print_beside(self, *lines: str) -> None:
         self.close()
         for line in lines:
-            write_line(wrapped(translated(line), self._columns), sys.stderr)
+            write_line(wrapped(translated(line), reading_columns()), sys.stderr)
 
     def _print_thought(self, text: str) -> None:
         if not (text and sys.stderr.isatty()):

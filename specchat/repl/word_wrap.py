@@ -1,6 +1,9 @@
-"""Breaks lines between words while a text streams, so that the edge of a terminal breaks none. Knows no stream."""
+"""Breaks lines between words while a text streams, so that the edge of a terminal breaks none."""
 
 import re
+import sys
+from shutil import get_terminal_size
+from typing import TextIO
 
 END_OF_WORD = re.compile(r"(?<=\S)(?=\s)")
 
@@ -26,6 +29,11 @@ class WordWrap:
             word = f"\n{self._indent}{word.lstrip()}"
         self._column = len(word) - word.rindex("\n") - 1 if "\n" in word else self._column + len(word)
         return word
+
+
+def reading_columns(stream: TextIO | None = None) -> int:
+    """Those of a terminal, 0 elsewhere; of stderr unless another stream is given."""
+    return get_terminal_size().columns if (stream or sys.stderr).isatty() else 0
 
 
 def wrapped(text: str, columns: int, indent: str = "") -> str:

@@ -26,7 +26,7 @@ from specchat.tui.token_view import TokenView
 from specchat.tui.transcript_view import Transcript
 from specchat.tui.turn_widget import TurnView
 
-SHORT_SCREEN_LINES, TALL_SCREEN_LINES = 12, 20
+SHORT_SCREEN_LINES, TALL_SCREEN_LINES, NARROW_SCREEN_COLUMNS = 12, 20, 59
 PROMPT_HINT = "Enter sends, Ctrl+J new line, @ file, / command"
 
 
@@ -54,6 +54,7 @@ class ConversationLayout(Screen[None]):
         with Horizontal(id="head"):
             yield Static("specchat", id="title", markup=False)
             yield Static("", id="about", markup=False)
+            yield Static("F1 keys  ^P menu", id="head-keys", markup=False)
         yield Transcript(self.glyphs, self.greeting)
         yield OwnLabel("", id="queued", markup=False)
         yield BottomArea(self.glyphs, completion_list)
@@ -68,9 +69,10 @@ class ConversationLayout(Screen[None]):
         self.watch(self, "focused", self._show_selection_keys, init=False)
 
     def on_resize(self) -> None:
-        """Hide title and rules on a short screen; show the inspector beside the conversation on a wide one."""
+        """Hide on a short or narrow screen what is less needed; show the inspector beside the text on a wide one."""
         self.set_class(self.size.height < SHORT_SCREEN_LINES, "-short")
         self.set_class(self.size.height >= TALL_SCREEN_LINES, "-tall")
+        self.set_class(self.size.width <= NARROW_SCREEN_COLUMNS, "-narrow")
         self.set_class(self.size.width >= MIN_SIDE_BY_SIDE_COLUMNS, "-beside")
 
     @property

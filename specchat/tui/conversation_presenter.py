@@ -118,10 +118,10 @@ class ConversationPresenter:
         if self.is_idle or self._ticks % TICKS_PER_STATS == 0:
             self.update_status_bar()
 
-    async def start_turn(self, question: str) -> None:
-        """Show a request before the host has accepted it."""
+    async def start_turn(self, question: str, stage: str = "waiting for the engine") -> None:
+        """Show a request, and what it waits for, before the host has accepted it."""
         self.turn = await self._transcript.start_turn(question, before=self._queued_turn)
-        self.live_stats.start_turn(monotonic())
+        self.live_stats.start_turn(monotonic(), stage)
 
     def _show_text(self, turn: TurnView) -> None:
         text, self.unshown_text = self.unshown_text, ""
@@ -275,7 +275,7 @@ class ConversationPresenter:
         if self.model:
             details += f" {self._glyphs.dot} {Path(self.model).name}"
         self._screen.query_one("#title", Static).update(printable(f"specchat   {name}"))
-        self._screen.query_one("#about", Static).update(printable(f"{details}   F1 keys  ^P menu"))
+        self._screen.query_one("#about", Static).update(printable(details))
 
     def _on_engine_state(self, state: EngineState, now: float) -> None:
         self.live_stats.memory_bytes = state.memory_bytes

@@ -108,10 +108,10 @@ class LiveStats:
     phase_start_time: float = 0.0
     is_answering: bool = False
 
-    def start_turn(self, now: float) -> None:
+    def start_turn(self, now: float, stage: str = "waiting for the engine") -> None:
         self.last_totals, self.turn_acceptance, self.is_answering = None, Acceptance(), True
         if self.phase is not Phase.WAITING:  # else the answer waits for the same
-            self.start_waiting("waiting", now)
+            self.start_waiting(stage, now)
 
     def start_waiting(self, stage: str, now: float) -> None:
         """Something starts that reports no progress."""

@@ -61,7 +61,7 @@ class PromptSender:
             self.queue.append(text)
         elif match and match["name"] in FILE_COMMANDS:
             self.end_rewording()
-            await self._presenter.start_turn(text)  # it looks like a request, but is not part of the conversation
+            await self._presenter.start_turn(text, "reading the files")  # looks like a request, and is none
             self.run(self._worker.run_file_command, text, self._new_flag())
         elif self.reworded is not None and not match:
             await self.resend(self.reworded, text)

@@ -34,6 +34,7 @@ class FollowingScroll(VerticalScroll, can_focus=False):
     """Scrolls with new text until the user scrolls up, and again when the end is reached."""
 
     is_following = True
+    _beginning: Widget | None = None  # what is shown from its beginning as soon as it has a size
 
     def follow(self) -> None:
         self._reach_end()
@@ -46,6 +47,8 @@ class FollowingScroll(VerticalScroll, can_focus=False):
         """New content: scroll. Textual's own anchor would push short content to the bottom."""
         if self.is_following:
             self.call_after_refresh(self._scroll_if_following)
+        if self._beginning:
+            self.call_after_refresh(self.show_beginning, self._beginning)
 
     def _scroll_if_following(self) -> None:
         if self.is_following:
@@ -75,6 +78,7 @@ class FollowingScroll(VerticalScroll, can_focus=False):
 
     def show_beginning(self, block: Widget) -> None:
         """Of a block that is too tall for the screen, show the beginning, and stay there; else all of it."""
+        self._beginning = None if block.size.width else block
         is_tall = block.size.height > self.size.height
         self.is_following = self.is_following and not is_tall
         if not self.is_following:

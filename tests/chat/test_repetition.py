@@ -226,6 +226,19 @@ def test_without_the_check_the_answer_goes_on(engine):
     assert ("length", "", 60) == (finished.finish_reason, finished.explanation, len(ids))
 
 
+def test_a_small_model_says_once_that_it_is_too_small_for_an_answer_that_is_cut_and_what_to_do(engine):
+    profile = engine.models.profile.override({"limits.answer": 8, "limits.repeats": 0})
+    long = AnswerFormat.parse("regex", "(again and ){40}")
+    requests = [Request("hello", max_tokens=max_tokens, answer_format=long) for max_tokens in (4, None, None)]
+
+    with engine.create_session(profile=profile) as session:
+        ends = [list(session.ask(each))[-1] for each in requests]
+
+    advice = "ask for less at once, or find a larger model: 'specchat setup'"
+    sentence = f"a model of this size is too small to write so long an answer; {advice}"
+    assert [("length", ""), ("length", sentence), ("length", "")] == [(e.finish_reason, e.explanation) for e in ends]
+
+
 def test_the_texts_of_the_user_may_be_copied(engine):
     encode = engine.models.tokenizer.encode
     with engine.create_session() as session:

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +24,7 @@ from tests.plugins.conftest import rediscover
 from tests.processes import modules_after
 from tests.scripted_session import ScriptedSession, scripted_answer
 
+SOURCES = Path(__file__).parents[2]
 HEAVY = {"torch", "transformers", "textual", "tokenizers", "jinja2", "importlib.metadata"}
 
 
@@ -321,20 +323,38 @@ def test_a_reader_who_leaves_is_no_error():
     assert said == b""
 
 
-def test_ctrl_c_while_the_commands_are_imported_ends_without_a_traceback():
-    code = """
+INTERRUPTED_RUN = """
 import os, signal, sys
-class Interrupting:
-    def find_spec(self, name, *_more):
-        if name == "specchat.cli.main":
-            os.kill(os.getpid(), signal.SIGINT)
-sys.meta_path.insert(0, Interrupting())
+left = int(sys.argv.pop(1))
+def interrupt(_frame, event, _argument):
+    global left
+    left -= event == "call"
+    if left == 0:
+        sys.setprofile(None)
+        os.kill(os.getpid(), signal.SIGINT)
 from specchat.__main__ import main
+sys.setprofile(interrupt)
 main()
 """
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
-    assert (-signal.SIGINT, "", "") == (ran.returncode, ran.stdout, ran.stderr)
+
+@pytest.mark.parametrize("calls", [50, 2000, 10_000, 30_000, 50_000])
+def test_ctrl_c_at_any_call_of_the_command_ends_it_without_a_traceback(calls: int):
+    words = [sys.executable, "-c", INTERRUPTED_RUN, str(calls), "sessions", "list"]
+
+    ran = subprocess.run(words, capture_output=True, text=True, check=False)
+
+    assert (ran.returncode, ran.stderr) in ((-signal.SIGINT, ""), (130, ""), (130, "specchat: interrupted\n"))
+
+
+def test_what_is_imported_before_ctrl_c_is_in_our_hands_imports_nothing():
+    """While Python starts, and in the script of pip, Ctrl-C prints its traceback: no longer than necessary."""
+    code = "import os, sys; before = {*sys.modules}; sys.path.insert(0, sys.argv[1]); import specchat.__main__; "
+    words = [sys.executable, "-S", "-c", f"{code}print(*{{*sys.modules}} - before)", str(SOURCES)]
+
+    found = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+
+    assert {"__future__", "specchat", "specchat.__main__"} == {*found}
 
 
 def test_the_demo_answers_every_question_twice_and_compares(capsys):

@@ -44,6 +44,16 @@ def test_a_yes_downloads_and_prints_the_file_alone(monkeypatch):
 
     assert 0 == ran.code
     assert CONTENT == Path(ran.out.decode().strip()).read_bytes()
+    assert "preparing starter" in ran.err  # the bar says what is waited for when all has come
+
+
+def test_on_a_narrow_terminal_the_bar_is_one_line_of_whole_words(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+
+    drawn = pulled(monkeypatch, "--yes", on_terminal=True).err
+
+    last = drawn.rpartition("preparing starter")[2]
+    assert "4.9/4.9 kB" in last and "…" not in last
 
 
 @pytest.mark.full

@@ -85,6 +85,7 @@ def test_three_enters_are_enough(monkeypatch, own_folders):
     done = ran(monkeypatch, answers="\n" * 3, on_terminal=True)
 
     assert 0 == done.code
+    assert "(1, 2, 3, q quits) [1]:" in done.err  # each choice once
     assert 1 == len(pulled)
     assert ["chat.toml"] == written(own_folders)
     assert ["chat"] == opened

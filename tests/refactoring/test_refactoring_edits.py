@@ -146,7 +146,7 @@ def test_a_large_file_beside_it_is_looked_at_too(file, monkeypatch):
 def test_a_name_is_not_renamed_where_the_project_has_too_many_files_to_look_at(file, monkeypatch):
     for name in ("b.py", "c.py"):
         (file.parent / name).touch()
-    for module in ("specchat.context.file_listing", "specchat.refactoring.project_mentions"):
+    for module in ("specchat.refactoring.project_mentions", "specchat.context.file_listing"):
         monkeypatch.setattr(f"{module}.MAX_FILES", 2)
 
     said = say(monkeypatch, [], str(file), "rename count to total", "-y")
@@ -155,6 +155,16 @@ def test_a_name_is_not_renamed_where_the_project_has_too_many_files_to_look_at(f
 
     assert (8, 0) == (said.ran.code, fewer.ran.code)
     assert "the project has more than 2 files" in said.ran.err
+
+
+def test_a_name_of_many_files_is_not_renamed_and_the_next_step_is_named(file, monkeypatch):
+    for name in ("b.py", "c.py"):
+        (file.parent / name).write_text("count = 1\n")
+    monkeypatch.setattr("specchat.refactoring.project_mentions.MAX_MENTIONING_FILES", 1)
+
+    said = say(monkeypatch, [], str(file), "rename count to total", "-y")
+
+    assert "2 other files name `count`, too many to check; rename it in an editor" in " ".join(said.ran.err.split())
 
 
 def test_names_in_other_languages_are_renamed_where_no_other_file_has_them(tmp_path, monkeypatch):

@@ -16,6 +16,7 @@ from specchat.chat.events import (
     Totals,
     Waiting,
 )
+from specchat.cli.main import print_error
 from specchat.repl import temporary_line
 from specchat.repl.answer_printer import AnswerPrinter
 from specchat.repl.interrupt import InterruptFlag
@@ -41,6 +42,19 @@ def test_a_thought_is_dimmed_on_a_terminal_and_left_out_elsewhere(monkeypatch, i
 
     assert answer.content().decode() == "c"
     assert talk.content().decode() == expected
+
+
+def test_what_is_said_beside_an_answer_is_broken_between_words_on_a_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    said = dict[bool, str]()
+    for is_terminal in (True, False):
+        monkeypatch.setattr(sys, "stderr", talk := Bytes(is_terminal=is_terminal))
+        AnswerPrinter().on_event(Notice("a notice with a long line"))
+        print_error("what happened, and what to do")
+        said[is_terminal] = talk.content().decode()
+
+    assert "a notice with a long\nline\nspecchat: what\nhappened, and what\nto do\n" == said[True]
+    assert "a notice with a long line\nspecchat: what happened, and what to do\n" == said[False]
 
 
 @pytest.mark.usefixtures("runtime")

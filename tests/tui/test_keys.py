@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from textual.events import Paste
 
@@ -410,6 +412,25 @@ def test_help_lists_the_commands_of_every_front_end_and_of_the_screen(run_on_scr
         await driver.wait_for_text("anywhere in a request attaches the file")
 
     run_on_screen(scenario, size=(100, 90))
+
+
+def test_a_tall_note_is_shown_from_its_beginning_also_when_it_is_laid_out_late(run_on_screen, monkeypatch):
+    async def scenario(driver):
+        transcript = driver.chat.transcript
+        after_refresh = transcript.call_after_refresh
+
+        def before_layout(call, *arguments, **named):
+            return (call if call == transcript.show_beginning else partial(after_refresh, call))(*arguments, **named)
+
+        with monkeypatch.context() as busy:  # as on a machine where the next refresh comes before the layout
+            busy.setattr(transcript, "call_after_refresh", before_layout)
+            await transcript.add_note("\n".join(f"row {number}." for number in range(60)))
+        await driver.wait_for_text("row 12.")
+
+        await driver.settle()
+        assert "row 0." in driver.shown and not transcript.is_following
+
+    run_on_screen(scenario, size=(80, 24))
 
 
 @pytest.mark.full

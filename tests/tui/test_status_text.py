@@ -247,6 +247,16 @@ def test_a_conversion_before_loading_is_named_as_it_is():
     assert (Phase.WAITING, "converting tiny.gguf: 25 %") == (live_stats.phase, live_stats.progress.text)
 
 
+def test_no_stage_is_a_wait_without_a_word_for_what():
+    stages = list[str]()
+    for named in ({}, {"stage": "reading the files"}):  # of a question, and of a command about files
+        live_stats = LiveStats()
+        live_stats.start_turn(2.0, **named)
+        stages.append(live_stats.progress.text)
+
+    assert ["waiting for the engine", "reading the files"] == stages
+
+
 def test_a_question_that_waits_for_what_was_shown_before_it_shows_that_on():
     live_stats = live_stats_after(Waiting("the engine"))
     live_stats.start_turn(2.0)

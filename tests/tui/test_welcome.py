@@ -24,7 +24,7 @@ def test_the_example_is_about_a_file_of_this_folder(files, question, tmp_path_fa
     folder = tmp_path_factory.mktemp("project")
     for name in files:
         (folder / name).write_text("text")
-    (folder / "large.py").write_text("x" * 100_000)
+    (folder / "large.py").write_text("x" * 4_500)
     (folder / "empty.py").touch()
 
     assert question == example_question(folder)

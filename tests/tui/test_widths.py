@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from rich.cells import cell_len
 
+from specchat.drawing.glyphs import UNICODE
+from specchat.tui.approval import Approval
 from specchat.tui.inspector import MIN_SIDE_BY_SIDE_COLUMNS, Inspector
+from specchat.tui.worker_messages import InputKind, InputRequest
 
 STYLES = {
     "narrow": "embedded · ",
@@ -33,6 +36,23 @@ def test_nothing_leaves_the_screen_at_any_width(run_on_screen):
             )
 
     run_on_screen(scenario, size=(40, 30))
+
+
+def test_on_forty_columns_the_keys_that_one_needs_are_shown_whole(run_on_screen):
+    hunk = "shop.py · hunk 1/1 · line 13\n" + " one\n" * 8
+    request = InputRequest(InputKind.KEY, "", hunk, "look closely: " + "nothing asked for that " * 6)
+
+    async def scenario(driver):
+        await driver.wait_for_text("F1 keys  ^P menu")
+        await driver.press("f1")
+        await driver.wait_for_text("Esc back")
+        assert "to the prompt" in " ".join(driver.shown.split())
+        await driver.press("f1")
+        await driver.chat.bottom_area.replace_prompt(Approval(request, UNICODE))
+        await driver.wait_for_text("u undo  q quit")
+        assert "Take this change?" in driver.shown and "embedded · ready" in driver.shown
+
+    run_on_screen(scenario, size=(40, 20))
 
 
 def test_prose_is_at_most_a_hundred_columns_wide_and_code_is_not(run_on_screen):
