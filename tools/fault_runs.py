@@ -3,7 +3,8 @@
 Runs: cancels, memory, weights, turns, kills (of hosts with the fake engine), model_kills, lines for host, acp, lsp and
 http, load, whose count is its seconds, and behind: short questions behind four long answers. Models are those of the
 default profile: the starter where it is on this disk. Each run prints its row when it has ended, and the exit code is 1
-when a fault was found. The same seed makes the same input; moments of kills depend on the machine. acp and lsp need the plugin specchat-editors, http specchat-serve.
+when a fault was found. The same seed makes the same input; moments of kills depend on the machine. acp and lsp need the
+plugin specchat-editors, http specchat-serve.
 
 With `--into`, cancels, memory, weights and kills run in pieces with a seed each. The file gets a line of JSON for each
 piece that has ended, and the same command goes on after them.

@@ -219,7 +219,7 @@ class KVPool:
         self._drop(cache)
 
     def wait_for_room(self, cache: KVCache, min_rows: int, *, is_urgent: bool = False) -> Iterator[None]:
-        """Yield while running turns leave no room for a slot of so many rows; first come, first served, but urgent ones.
+        """Yield while running turns leave no room for a slot of so many rows; urgent ones first, then in order.
 
         Without a running turn there is nothing to wait for: `acquire_slot` then says what is missing.
         """
