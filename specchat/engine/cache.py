@@ -223,9 +223,12 @@ class KVPool:
 
         Without a running turn there is nothing to wait for: `acquire_slot` then says what is missing.
         """
+        rows = max(self._slot_rows(min_rows), cache.slot.rows if cache.slot else 0)
         self._line.insert(0 if is_urgent else len(self._line), cache)
         try:
-            while self._line[0] is not cache or not self._has_room(cache, min_rows):
+            while self._line[0] is not cache or (
+                self.running_turns and not self._fits(rows, [cache, *self._idle(cache)])
+            ):
                 yield
         finally:
             self._line.remove(cache)
@@ -278,11 +281,6 @@ class KVPool:
     def running_turns(self) -> int:
         return sum(entry.pins > 0 for entry in self._entries.values())
 
-    def _has_room(self, cache: KVCache, min_rows: int) -> bool:
-        """Whether a slot fits beside those of running turns; always without any."""
-        idle = [cache, *self._idle(cache)]
-        return self._fits(self._slot_rows(min_rows), idle) or not self.running_turns
-
     def _slot_rows(self, min_rows: int) -> int:
         return slot_rows(min_rows) if self.arena is None else self.arena.slot_rows(min_rows)
 
@@ -292,8 +290,12 @@ class KVPool:
             return
         if entry.pins:
             raise CacheError("the KV cache cannot grow in the middle of a turn")
-        self._evict_idle(cache, rows)
-        self._fits_or_raise(cache, rows)
+        self._offload_idle(cache)
+        idle = self._idle(cache)
+        while idle and not self._fits(rows, [cache]):
+            self._offload(idle.pop(0))
+        if not self._fits(rows, [cache]):
+            raise _no_room(rows, self.layout, self._budget_bytes() or 0)
         slot = self._try_slot(cache, rows)
         if slot is None and old is not None:  # the old rows wait in host memory while the device has no room for both
             entry.offloaded, cache.slot = _rows_in_host_memory(old, cache.length), None
@@ -341,13 +343,6 @@ class KVPool:
         idle = (each for each, entry in self._entries.items() if each.slot and not entry.pins and each is not cache)
         return sorted(idle, key=lambda each: self._entries[each].last_used)
 
-    def _evict_idle(self, cache: KVCache, rows: int) -> None:
-        """Offload idle caches: those beyond the slots, and more if the byte budget or the arena requires it."""
-        self._offload_idle(cache)
-        idle = self._idle(cache)
-        while idle and not self._fits(rows, [cache]):
-            self._offload(idle.pop(0))
-
     def _offload_idle(self, cache: KVCache | None = None) -> None:
         """Offload the idle caches beyond the slots, of which one is for this cache."""
         idle = self._idle(cache)
@@ -380,13 +375,13 @@ class KVPool:
         budget = self._budget_bytes()
         return budget is None or used + rows * self.layout.bytes_per_row <= budget
 
-    def _fits_or_raise(self, cache: KVCache, rows: int) -> None:
-        if not self._fits(rows, [cache]):
-            required, budget = rows * self.layout.bytes_per_row / 2**20, (self._budget_bytes() or 0) / 2**20
-            raise CacheError(
-                f"a KV cache of {rows} rows takes {required:.0f} MiB, more than is left of {budget:.0f} MiB; "
-                "lower limits.context or close a session"
-            )
+
+def _no_room(rows: int, layout: KVLayout, budget_bytes: int) -> CacheError:
+    required, budget = rows * layout.bytes_per_row / 2**20, budget_bytes / 2**20
+    return CacheError(
+        f"a KV cache of {rows} rows takes {required:.0f} MiB, more than is left of {budget:.0f} MiB; "
+        "lower limits.context or close a session"
+    )
 
 
 def _rows_in_host_memory(slot: Slot, length: int) -> Stacks:

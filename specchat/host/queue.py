@@ -1,4 +1,4 @@
-"""The engine thread: turns and completions wait here and run interleaved, one event each in round robin.
+"""The engine thread: turns and completions wait here and run interleaved, one step each in round robin.
 
 Turns of one session run one after another; sessions alternate at step boundaries, and a turn that starts has the next
 step. A completion never waits for a model to load, starts before any waiting turn, and takes several steps before each

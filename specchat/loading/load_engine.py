@@ -65,7 +65,7 @@ DEFAULT_THREADS = torch.get_num_threads()
 REPORT_SECONDS = 0.25
 COMPILING = "compiling the CPU kernels, once, about 30 s"
 GIB = 2**30
-MAX_ANSWERS = 16  # at once; with more, each would crawl
+MAX_ANSWERS, MAX_ANSWERS_OF_UNKNOWN_SIZE = 16, 2  # at once; with more, each would crawl
 KV_SHARE = 0.25  # of the free memory, for the rows of answers that run at once
 MAX_ENCODED_TEXTS = 64  # of other conversations, as tokens
 
@@ -115,8 +115,11 @@ class Engine:
 
     @property
     def max_concurrent_turns(self) -> int:
-        """The number of answers that can be decoded in turns. Those that find no memory for their rows wait for it."""
-        return MAX_ANSWERS
+        """The number of answers that can be decoded in turns. Those that find no memory for their rows wait for it.
+
+        A network with a cache of its own does not say what it takes.
+        """
+        return MAX_ANSWERS if self.models.target.pool.layout.bytes_per_row else MAX_ANSWERS_OF_UNKNOWN_SIZE
 
     def activate(self) -> None:
         """Compute with the threads of this engine again, after another one has computed with its own."""
