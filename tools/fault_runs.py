@@ -1,9 +1,10 @@
 """The long form of tests/faults, as a table: `python -m tools.fault_runs [--seed N] [--into FILE] [RUN=COUNT ...]`.
 
 Runs: cancels, memory, weights, turns, kills (of hosts with the fake engine), model_kills, lines for host, acp, lsp and
-http, and load, whose count is its seconds. Models are those of the default profile: the starter where it is on this
-disk. Each run prints its row when it has ended, and the exit code is 1 when a fault was found. The same seed makes the
-same input; moments of kills depend on the machine. acp and lsp need the plugin specchat-editors, http specchat-serve.
+http, load, whose count is its seconds, and behind: short questions behind four long answers. Models are those of the
+default profile: the starter where it is on this disk. Each run prints its row when it has ended, and the exit code is 1
+when a fault was found. The same seed makes the same input; moments of kills depend on the machine. acp and lsp need the
+plugin specchat-editors, http specchat-serve.
 
 With `--into`, cancels, memory, weights and kills run in pieces with a seed each. The file gets a line of JSON for each
 piece that has ended, and the same command goes on after them.
@@ -35,7 +36,7 @@ from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile, load_profile
 from specchat.profile.profile_files import DEFAULT_PROFILE
 from tests.faults import cancels, generated, memory, weights
-from tests.faults.load import CLIENTS, LONGEST_SILENCE_SECONDS, run_load
+from tests.faults.load import CLIENTS, LONG_ANSWERS, LONGEST_SILENCE_SECONDS, run_behind, run_load
 from tests.host.conftest import world
 from tests.host.test_kills import LONG_ANSWER, kill_after
 from tests.host.test_wire import generated_line
@@ -43,6 +44,7 @@ from tests.host.test_wire import generated_line
 COUNTS = {
     "cancels": 500, "memory": 120, "weights": 600, "turns": 2000, "kills": 200, "model_kills": 20,
     "host": 10_000, "acp": 10_000, "lsp": 10_000, "http": 1000, "load": 600,
+    "behind": 20,
 }  # fmt: skip
 PIECES = {"cancels": 25, "memory": 20, "weights": 80, "kills": 20, "model_kills": 10}  # counts
 NUMBER = re.compile(r"\d+")
@@ -258,11 +260,24 @@ def run_load_of_clients(seconds: int, seed: int) -> Row:
     return Row(name, seconds, text, not result.failures and not result.starved)
 
 
+def run_behind_long_answers(count: int, _seed: int) -> Row:
+    """With the default profile, in an engine process of its own."""
+    with runtime_folder(spawn.HOST_COMMAND):
+        result = run_behind(count, {})
+    middle, late = result.quantile(0.5), result.quantile(0.95)
+    text = (
+        f"first text after {middle.seconds:.2f} s (median) and {late.seconds:.2f} s (p95), behind {middle.other_steps} "
+        f"and {late.other_steps} steps of the others, each of {1000 * result.step_seconds:.0f} ms; "
+        f"{len(result.failures)} failures"
+    )
+    return Row(f"a short question behind {LONG_ANSWERS} long answers", count, text, not result.failures)
+
+
 RUNS: dict[str, Callable[[int, int], Row]] = {
     "cancels": run_cancels, "memory": run_memory, "weights": run_weights, "turns": run_turns, "kills": run_kills,
     "model_kills": run_model_kills, "host": run_host_lines,
     **{protocol: run_process_lines(protocol) for protocol in ("acp", "lsp")}, "http": run_http,
-    "load": run_load_of_clients,
+    "load": run_load_of_clients, "behind": run_behind_long_answers,
 }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from time import perf_counter
 
 from specchat.chat.answer_account import AnswerAccount, step_done
 from specchat.chat.drafted_text import LoadedModels
-from specchat.chat.events import Event, Finished, PrefillProgress, TextDelta, Totals
+from specchat.chat.events import NO_OUTPUT_YET, Event, Finished, PrefillProgress, TextDelta, Totals
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.fim_tokens import Continuation, GapPrompt, find_fim_tokens, is_at_line_end, is_block_over, raw_prompt
 from specchat.chat.router import KIND_DEFAULTS
@@ -69,7 +69,13 @@ class FimCompleter:
         prompt_tokens = len(prompt.token_ids)
         cached = self.generation.replace_tokens(prompt.token_ids)
         account.on_prompt(prompt_tokens, cached)
-        with models.target.pool.acquire_slot(self.generation.cache, self.generation.rows_needed(limit)):
+        rows, pool = self.generation.rows_needed(limit), models.target.pool
+        for _ in pool.wait_for_room(self.generation.cache, rows, is_urgent=True):
+            yield NO_OUTPUT_YET
+            if reason := deadline.end_reason():
+                yield Finished(reason, Totals(), self.explanation)
+                return
+        with pool.acquire_slot(self.generation.cache, rows):
             for processed in self.generation.prefill():
                 yield PrefillProgress(processed + 1, prompt_tokens, cached)
                 if reason := deadline.end_reason():

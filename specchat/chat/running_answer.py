@@ -30,6 +30,7 @@ from specchat.chat.events import (
     StepDone,
     TextDelta,
     Totals,
+    Waiting,
 )
 from specchat.chat.plain_baseline import UNKNOWN_ESTIMATE
 from specchat.chat.prompt import NextPrompt
@@ -147,8 +148,13 @@ class RunningAnswer:
             Turn.of_request(self.request), prompt_ids=tuple(prompt.token_ids), rendered_prompt=prompt.rendered_prompt,
             seed=self.sampler.seed, model=self.models.profile.models.target,
         )  # fmt: skip
-        rows = text.generation.rows_needed(limit)
-        with self.models.target.pool.acquire_slot(text.generation.cache, rows):
+        rows, pool = text.generation.rows_needed(limit), self.models.target.pool
+        for number, _ in enumerate(pool.wait_for_room(text.generation.cache, rows)):
+            yield NO_OUTPUT_YET if number else Waiting("memory that other answers use")
+            if self.cancelled.is_set():
+                yield Finished("cancelled", self._totals())
+                return
+        with pool.acquire_slot(text.generation.cache, rows):
             reason = yield from self._run_turn(turn, route, limit, cached, prompt)
         yield from map(Notice, text.take_faults())
         yield Finished(reason, self._totals(), self._explanation(reason), self._repeated_characters)

@@ -6,7 +6,7 @@ accepted nodes and closes the gaps, and the next pass overwrites the others.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -190,21 +190,24 @@ class _CacheEntry:
 
 @dataclass
 class KVPool:
-    """All KV caches of one model: a few slots on the device, and host memory for idle caches.
+    """All KV caches of one model: slots on the device for running turns, and host memory for most idle caches.
 
-    Only a cache with a slot can run a pass. When no slot is free, the least recently used cache is offloaded to host
-    memory, or dropped when `offload_bytes` is used up and then needs a new prefill. Slots grow between turns only.
+    Only a cache with a slot can run a pass. As many turns run as the memory has slots for, and others wait for room.
+    Idle caches beyond `slots` are offloaded to host memory, the least recently used one first, or dropped when
+    `offload_bytes` is used up and then need a new prefill. Slots grow between turns only.
 
     With an arena, slots are ranges of its rows and no other memory is allocated.
     """
 
     layout: KVLayout
-    slots: int = 2
+    slots: int = 2  # in all, when an idle cache keeps its own
     budget_bytes: int | None = None  # for slots; None: as much as the device has
     offload_bytes: int = 2**30  # for offloaded rows
     arena: KVArena | None = None
+    target_pool: KVPool | None = None  # of a drafter's model, which runs between the passes of the turns there
     _entries: WeakKeyDictionary[KVCache, _CacheEntry] = field(default_factory=WeakKeyDictionary)
     _clock: int = 0
+    _line: list[KVCache] = field(default_factory=list[KVCache])  # that wait for room, in the order of arrival
 
     def open(self) -> KVCache:
         cache = KVCache()
@@ -214,6 +217,21 @@ class KVPool:
     def close(self, cache: KVCache) -> None:
         self._entries.pop(cache, None)
         self._drop(cache)
+
+    def wait_for_room(self, cache: KVCache, min_rows: int, *, is_urgent: bool = False) -> Iterator[None]:
+        """Yield while running turns leave no room for a slot of so many rows; urgent ones first, then in order.
+
+        Without a running turn there is nothing to wait for: `acquire_slot` then says what is missing.
+        """
+        rows = max(self._slot_rows(min_rows), cache.slot.rows if cache.slot else 0)
+        self._line.insert(0 if is_urgent else len(self._line), cache)
+        try:
+            while self._line[0] is not cache or (
+                self.running_turns and not self._fits(rows, [cache, *self._idle(cache)])
+            ):
+                yield
+        finally:
+            self._line.remove(cache)
 
     @contextmanager
     def acquire_slot(self, cache: KVCache, min_rows: int) -> Generator[None]:
@@ -231,6 +249,7 @@ class KVPool:
             raise
         finally:
             entry.pins -= 1
+            self._offload_idle()
 
     def copy_rows(self, cache: KVCache, length: int) -> Stacks:
         """The first committed rows of a cache, in host memory, to read only."""
@@ -258,6 +277,10 @@ class KVPool:
         offloaded = self._entries[cache].offloaded if cache in self._entries else None
         return cache.network_bytes + (sum(stack.nbytes for stack in offloaded.values()) if offloaded else 0)
 
+    @property
+    def running_turns(self) -> int:
+        return sum(entry.pins > 0 for entry in self._entries.values())
+
     def _slot_rows(self, min_rows: int) -> int:
         return slot_rows(min_rows) if self.arena is None else self.arena.slot_rows(min_rows)
 
@@ -267,8 +290,12 @@ class KVPool:
             return
         if entry.pins:
             raise CacheError("the KV cache cannot grow in the middle of a turn")
-        self._evict_idle(cache, rows)
-        self._fits_or_raise(cache, rows)
+        self._offload_idle(cache)
+        idle = self._idle(cache)
+        while idle and not self._fits(rows, [cache]):
+            self._offload(idle.pop(0))
+        if not self._fits(rows, [cache]):
+            raise _no_room(rows, self.layout, self._budget_bytes() or 0)
         slot = self._try_slot(cache, rows)
         if slot is None and old is not None:  # the old rows wait in host memory while the device has no room for both
             entry.offloaded, cache.slot = _rows_in_host_memory(old, cache.length), None
@@ -311,19 +338,18 @@ class KVPool:
                 end += slot.rows
         return arena.slot(end, rows) if end + rows <= arena.rows else None
 
-    def _idle(self, cache: KVCache) -> list[KVCache]:
+    def _idle(self, cache: KVCache | None) -> list[KVCache]:
         """The other caches with a slot that no turn uses, the least recently used first."""
         idle = (each for each, entry in self._entries.items() if each.slot and not entry.pins and each is not cache)
         return sorted(idle, key=lambda each: self._entries[each].last_used)
 
-    def _evict_idle(self, cache: KVCache, rows: int) -> None:
-        """Free one slot for this cache if none is free, and more if the byte budget or the arena requires it."""
-        allocated, idle = sum(each.slot is not None for each in self._entries if each is not cache), self._idle(cache)
-        while idle and (allocated >= self.slots or not self._fits(cache, rows)):
-            self._offload(idle.pop(0))
-            allocated -= 1
-        if allocated >= self.slots:
-            raise CacheError(f"all {self.slots} slots of the KV cache are busy; wait for a turn to end")
+    def _offload_idle(self, cache: KVCache | None = None) -> None:
+        """Offload the idle caches beyond the slots, of which one is for this cache."""
+        idle = self._idle(cache)
+        slots = max(self.slots, self.target_pool.running_turns if self.target_pool else 0)
+        allocated = sum(each.slot is not None for each in self._entries if each is not cache) + (cache is not None)
+        for each in idle[: max(allocated - slots, 0)]:
+            self._offload(each)
 
     def _offload(self, cache: KVCache) -> None:
         offloaded = sum(other.length for other, entry in self._entries.items() if entry.offloaded is not None)
@@ -342,19 +368,20 @@ class KVPool:
     def _budget_bytes(self) -> int | None:
         return self.budget_bytes if self.arena is None else self.arena.rows * self.layout.bytes_per_row
 
-    def _fits(self, cache: KVCache, rows: int) -> bool:
-        """Whether so many rows for this cache fit beside the slots of the others."""
-        used = sum(each.slot.bytes for each in self._entries if each.slot and each is not cache)
+    def _fits(self, rows: int, freed: Collection[KVCache]) -> bool:
+        """Whether so many rows fit beside the slots of all caches but these."""
+        held = [each for each in self._entries if each.slot and each not in freed]
+        used = sum(each.slot.bytes if self.arena and each.slot else self.bytes_of(each) for each in held)
         budget = self._budget_bytes()
         return budget is None or used + rows * self.layout.bytes_per_row <= budget
 
-    def _fits_or_raise(self, cache: KVCache, rows: int) -> None:
-        if not self._fits(cache, rows):
-            required, budget = rows * self.layout.bytes_per_row / 2**20, (self._budget_bytes() or 0) / 2**20
-            raise CacheError(
-                f"a KV cache of {rows} rows takes {required:.0f} MiB, more than is left of {budget:.0f} MiB; "
-                "lower limits.context or close a session"
-            )
+
+def _no_room(rows: int, layout: KVLayout, budget_bytes: int) -> CacheError:
+    required, budget = rows * layout.bytes_per_row / 2**20, budget_bytes / 2**20
+    return CacheError(
+        f"a KV cache of {rows} rows takes {required:.0f} MiB, more than is left of {budget:.0f} MiB; "
+        "lower limits.context or close a session"
+    )
 
 
 def _rows_in_host_memory(slot: Slot, length: int) -> Stacks:

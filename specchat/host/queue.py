@@ -1,9 +1,9 @@
-"""The engine thread: turns and completions wait here and run interleaved, one event each in round robin.
+"""The engine thread: turns and completions wait here and run interleaved, one step each in round robin.
 
-Turns of one session run one after another; sessions alternate at step boundaries. A completion never waits for a model
-to load, starts before any waiting turn, and takes several steps per round; one runs at a time. Only `run` uses the
-engine, on one thread. All other methods are thread-safe and return at once: a waiting turn is cancelled even while a
-model loads.
+Turns of one session run one after another; sessions alternate at step boundaries, and a turn that starts has the next
+step. A completion never waits for a model to load, starts before any waiting turn, and takes several steps before each
+step of a turn; one runs at a time. Only `run` uses the engine, on one thread. All other methods are thread-safe and
+return at once: a waiting turn is cancelled even while a model loads.
 """
 
 import time
@@ -21,7 +21,7 @@ from specchat.process_memory import release_free_memory
 from specchat.profile import Profile
 
 QUIET_SECONDS = 0.5  # without work, after which free memory goes back to the system
-STEPS_OF_COMPLETION = 4  # in a round; a turn takes one
+STEPS_OF_COMPLETION = 4  # before each step of a turn
 MAX_OVERTAKING_TURNS = 4  # that start before an earlier one, which waits for the memory of another engine
 MODEL_NOT_LOADED = "model_loading"  # finish reason of a completion without a loaded model
 ENGINE_DIED = Failed("the engine stopped unexpectedly and starts again; ask again (its log has the reason)", 7)
@@ -45,7 +45,7 @@ class TurnQueue:
     def __init__(self, loader: EngineLoader, emit: Callable[[TurnEvent], None]) -> None:
         self._emit, self._changed = emit, Condition()
         self._waiting: list[Queued] = []  # in the order of arrival
-        self._running: list[Running] = []  # at most one completion among them
+        self._running: list[Running] = []  # the next one first; at most one completion among them
         self.models = ModelLoading(loader, self._changed, self._emit_loading, self._fail_waiting_turns)
         self._blocked: BlockedTurn | None = None
         self._notified = WeakSet[QueuedTurn]()  # turns whose clients know that they wait for other answers
@@ -106,10 +106,9 @@ class TurnQueue:
             for _ in range(STEPS_OF_COMPLETION):
                 if completion := self._running_completion:
                     self._step(completion)
-            turns, is_urgent = self._running_turns, self._running_completion is not None
-            for each in turns:
-                each.set_load(len(turns) - 1, is_urgent=is_urgent)
-                self._step(each)
+            if turns := self._running_turns:
+                turns[0].set_load(len(turns) - 1, is_urgent=self._running_completion is not None)
+                self._step(turns[0])
             self.models.engines.refresh_memory()
         for each in self._running:
             each.events.close()
@@ -201,7 +200,7 @@ class TurnQueue:
             if loaded is None:
                 self._waiting.remove(first)
                 self._emit(TurnEvent(first.id, Finished(MODEL_NOT_LOADED, Totals())))
-            elif loaded.has_free_slot(self._busy_engines()):
+            else:
                 self._start(first, loaded)
 
     def _start(self, work: Queued, loaded: LoadedEngine) -> None:
@@ -209,14 +208,20 @@ class TurnQueue:
             if work in self._waiting:
                 self._waiting.remove(work)
                 loading_seconds = self.models.loading_seconds_since(work.asked_at)
-                self._running.append(Running(work, loaded, self.models.engines.completer, loading_seconds))
+                running = Running(work, loaded, self.models.engines.completer, loading_seconds)
+                self._running.insert(sum(each.is_new for each in self._running), running)
 
     def _step(self, running: Running) -> None:
-        id = running.work.id
+        """The next event that took computing, with those before it. The work then waits for all others."""
+        id, running.is_new = running.work.id, False
         self.models.engines.use(running.engine)
         self._current_step = id, time.monotonic()
-        step, self._current_step = next_step(running.events), ("", 0.0)
+        while not (step := next_step(running.events)).is_computed:
+            self._emit(TurnEvent(id, step.event))
+        self._current_step = "", 0.0
         if not step.is_last:
+            with self._changed:
+                self._running.append(self._running.pop(self._running.index(running)))
             if step.event != NO_OUTPUT_YET:
                 self._emit(TurnEvent(id, step.event))
             return

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from threading import Event as Flag
 from time import perf_counter
 
-from specchat.chat.events import Event, Failed, Finished
+from specchat.chat.events import Event, Failed, Finished, Notice, PrefillProgress, Routed
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import Request
 from specchat.chat.transcript import Turn
@@ -73,7 +73,7 @@ class Running:
         loading_seconds: float = 0.0,
     ) -> None:
         self.work, self.engine, self._loading_seconds = work, engine, loading_seconds
-        self.is_completion = isinstance(work, QueuedCompletion)
+        self.is_completion, self.is_new = isinstance(work, QueuedCompletion), True
         self._answering: Answer | None = None  # of a turn that has begun
         self._read_before = 0  # turns
         self.events = self._answer(work) if isinstance(work, QueuedTurn) else self._complete(work, completer)
@@ -112,6 +112,12 @@ class StepResult:
     @property
     def is_last(self) -> bool:
         return isinstance(self.event, Finished | Failed)
+
+    @property
+    def is_computed(self) -> bool:
+        """Whether the engine may have computed for it: else others have not waited yet."""
+        is_begun = not isinstance(self.event, PrefillProgress) or self.event.processed_tokens > self.event.cached_tokens
+        return is_begun and not isinstance(self.event, Notice | Routed)
 
 
 def next_step(events: Events) -> StepResult:

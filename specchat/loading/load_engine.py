@@ -24,7 +24,7 @@ from specchat.chooser.chooser import Chooser
 from specchat.chooser.learned_file import learned_file
 from specchat.devices import FLOAT_FORMAT, GGUF_FORMAT, device_name, kind_of
 from specchat.drafters.heads.detect import inspect_head
-from specchat.drafters.heads.draft_head import DraftHead
+from specchat.drafters.heads.draft_head import CachingHead, DraftHead
 from specchat.drafters.heads.selftest import load_selected_head
 from specchat.drafters.registry import (
     BuiltDrafters,
@@ -35,6 +35,7 @@ from specchat.drafters.registry import (
 )
 from specchat.drafters.suffix_decoding import PastTextIndex
 from specchat.engine.cache import allocate_stacks, forms_of
+from specchat.engine.cache_sizes import SCRATCH_ROWS, SECOND_SLOT_ROWS, slot_rows
 from specchat.engine.decode import TextRows
 from specchat.engine.drafter import Drafter
 from specchat.engine.model import Model, StatefulModel
@@ -43,7 +44,7 @@ from specchat.errors import ModelError
 from specchat.forward.linear.quant_linear import BLOCKS_OF_8_BITS
 from specchat.forward.native.native_ops import must_be_compiled, native_kernels
 from specchat.hub.find_models import find_model
-from specchat.loading.engine_memory import compute_features
+from specchat.loading.engine_memory import compute_features, free_bytes
 from specchat.loading.load_plan import HeadPlan, LoadPlan, ModelPlan, plan_load
 from specchat.paths import kv_folder
 from specchat.plugins.own_plugins import OTHER_TOKENS_VARIANT, missing_variant
@@ -64,6 +65,8 @@ DEFAULT_THREADS = torch.get_num_threads()
 REPORT_SECONDS = 0.25
 COMPILING = "compiling the CPU kernels, once, about 30 s"
 GIB = 2**30
+MAX_ANSWERS, MAX_ANSWERS_OF_UNKNOWN_SIZE = 16, 2  # at once; with more, each would crawl
+KV_SHARE = 0.25  # of the free memory, for the rows of answers that run at once
 MAX_ENCODED_TEXTS = 64  # of other conversations, as tokens
 
 
@@ -112,8 +115,11 @@ class Engine:
 
     @property
     def max_concurrent_turns(self) -> int:
-        """The number of answers that can be decoded in turns: each needs a slot of the KV cache."""
-        return self.models.target.pool.slots
+        """The number of answers that can be decoded in turns. Those that find no memory for their rows wait for it.
+
+        A network with a cache of its own does not say what it takes.
+        """
+        return MAX_ANSWERS if self.models.target.pool.layout.bytes_per_row else MAX_ANSWERS_OF_UNKNOWN_SIZE
 
     def activate(self) -> None:
         """Compute with the threads of this engine again, after another one has computed with its own."""
@@ -170,6 +176,7 @@ def load_engine(
     resources.target.set_hidden_state_layers(
         tuple(dict.fromkeys(layer for head in resources.heads.values() for layer in head.hidden_state_layers))
     )
+    _share_memory(resources, profile.limits.context)
     _capture_graphs(resources, progress)
     learned = learned_file(_cost_identity(profile, plan, resources))
     costs, state = learned.load()
@@ -196,6 +203,20 @@ def _build_drafters(resources: DraftingResources, *, recalls: bool) -> BuiltDraf
     if resources.past_texts is not None:
         resources.past_texts.refresh()
     return build_drafters(resources)
+
+
+def _share_memory(resources: DraftingResources, context: int) -> None:
+    """Let as many answers run at once as a part of the free memory holds, and drafters keep their rows for all of them.
+
+    A full context and a short text beside it always fit, as in an arena.
+    """
+    pool = resources.target.pool
+    rows = slot_rows(min(context, resources.target.context_window) + SCRATCH_ROWS) + SECOND_SLOT_ROWS
+    free = free_bytes(str(pool.layout.device))
+    pool.budget_bytes = max(rows * pool.layout.bytes_per_row, int(KV_SHARE * free))
+    heads = (head.pool for head in resources.heads.values() if isinstance(head, CachingHead))
+    for each in (*heads, *([resources.draft_model.pool] if resources.draft_model else [])):
+        each.target_pool = pool
 
 
 def _capture_graphs(resources: DraftingResources, progress: Progress) -> None:

@@ -1,5 +1,7 @@
 """The KV cache: commit, rollback, allocation and offloading."""
 
+from contextlib import ExitStack
+
 import pytest
 import torch
 
@@ -125,14 +127,49 @@ def test_without_host_memory_the_oldest_cache_is_dropped():
 
 
 def test_the_cache_of_a_running_turn_is_never_offloaded(pool):
+    running = [pool.open() for _ in range(5)]
+    with ExitStack() as turns:
+        for each in running:
+            turns.enter_context(pool.acquire_slot(each, 10))
+
+        filled(pool, 1.0)
+
+        assert all(each.slot for each in running)
+    assert sum(each.slot is not None for each in running) <= pool.slots
+
+
+BOTH = 2 * slot_rows(10) * LAYOUT.bytes_per_row  # the memory of two turns
+
+
+def test_a_turn_without_room_waits_for_the_end_of_another():
+    pool = KVPool(LAYOUT, budget_bytes=BOTH)
     first, second, third = pool.open(), pool.open(), pool.open()
-    with (
-        pool.acquire_slot(first, 10),
-        pool.acquire_slot(second, 10),
-        pytest.raises(CacheError, match="busy"),
-        pool.acquire_slot(third, 10),
-    ):
-        pass
+    with pool.acquire_slot(first, 10):
+        with pool.acquire_slot(second, 10):
+            waiting = pool.wait_for_room(third, 10)
+            assert [next(waiting, "room") for _ in range(3)] == [None] * 3
+        assert next(waiting, "room") == "room"
+        with pool.acquire_slot(third, 10):
+            assert second.slot is None
+            assert pool.bytes <= BOTH
+
+
+def test_a_short_turn_does_not_overtake_a_long_one_but_an_urgent_one_does():
+    pool = KVPool(LAYOUT, budget_bytes=BOTH)
+    running, long, short, urgent = (pool.open() for _ in range(4))
+    with pool.acquire_slot(running, 10):
+        waiting = pool.wait_for_room(long, 2000), pool.wait_for_room(short, 10)
+        assert [next(each, "room") for each in waiting] == [None, None]
+        assert next(pool.wait_for_room(urgent, 10, is_urgent=True), "room") == "room"
+        waiting[0].close()  # cancelled
+        assert next(waiting[1], "room") == "room"
+
+
+def test_a_turn_that_no_other_one_hinders_does_not_wait_also_if_it_is_too_long():
+    pool = KVPool(LAYOUT, budget_bytes=BOTH)
+    filled(pool, 1.0)
+
+    assert next(pool.wait_for_room(pool.open(), 10_000), "room") == "room"
 
 
 def test_rows_beyond_the_budget_are_refused_with_the_numbers():

@@ -154,3 +154,15 @@ def test_a_slot_has_the_asked_rows_and_never_more_than_the_arena(rows):
     slot_rows = KVArena(KVLayout(((1, 1, 1),), torch.float32, torch.device("cpu")), 2048).slot_rows(rows)
 
     assert rows <= slot_rows <= 2048
+
+
+def test_a_turn_waits_while_those_that_run_fill_the_arena():
+    pool = arena_pool(2048)
+    first, second, third = pool.open(), pool.open(), pool.open()
+    with pool.acquire_slot(first, 1024):
+        with pool.acquire_slot(second, 512):
+            waiting = pool.wait_for_room(third, 1024)
+            assert [next(waiting, "room") for _ in range(2)] == [None] * 2
+        assert next(waiting, "room") == "room"
+        with pool.acquire_slot(third, 1024):
+            assert first_rows(first, third) == [0, 1024]

@@ -1,4 +1,4 @@
-"""Eight clients of one engine process for a while: chats, edits and the completions of editors, at the same time."""
+"""Several clients of one engine process: eight of all kinds for a while, or a short question behind long answers."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from statistics import median
+from threading import Event as Flag
 from threading import Thread
 
-from specchat.chat.events import Event, Failed, Finished, StepDone
+from specchat.chat.events import Event, Failed, Finished, StepDone, TextDelta
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import EDIT_TASK, Attachment, Request
 from specchat.errors import SpecchatError
@@ -23,6 +25,9 @@ QUESTIONS = (
 )  # fmt: skip
 SOURCE = "".join(f"def value_{n}(first, second):\n    return first * {n} + second\n\n\n" for n in range(12))
 PREFIX = SOURCE + "def add(first, second):\n    return "
+LONG_ANSWERS = 4  # at once, before a short question
+LONG_ANSWER = Request("Write a long story about a river.", max_tokens=400)
+SHORT_QUESTION = Request("what is 3 + 4?", max_tokens=8)
 LONGEST_SILENCE_SECONDS = 60.0  # longer, and a client counts as starved
 
 
@@ -126,3 +131,78 @@ def _listen(client: Client, talk: Conversation, request: Request) -> None:
         end = event
     if not isinstance(end, Finished):
         client.failures.append(f"{client.kind}: {end}")
+
+
+@dataclass
+class LongAnswers:
+    """What the clients with long answers have got so far: the seconds that each of their steps was computed."""
+
+    step_seconds: list[float] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    have_enough: Flag = field(default_factory=Flag)
+
+    def ask(self, overrides: dict[str, object]) -> None:
+        """One long answer after the other, until the last short question is answered."""
+        client = Client("chat")
+        with Conversation(SessionRequest(settings=read_settings("chat", overrides))) as talk:
+            while not self.have_enough.is_set() and not client.failures:
+                for event in talk.ask(LONG_ANSWER, self.have_enough):
+                    if isinstance(event, StepDone):
+                        self.step_seconds.append(event.seconds)
+                    elif isinstance(event, Failed):
+                        client.failures.append(event.message)
+                talk.rewind()
+        self.failures += client.failures
+
+
+@dataclass(frozen=True)
+class FirstText:
+    """Of a short question: the time to its first text, and the steps of other answers before it."""
+
+    seconds: float
+    other_steps: int
+
+
+@dataclass(frozen=True)
+class FirstTexts:
+    """Those of several short questions, one after the other, each behind long answers."""
+
+    questions: tuple[FirstText, ...]
+    step_seconds: float  # of the other answers, the median
+    failures: tuple[str, ...]
+
+    def quantile(self, share: float) -> FirstText:
+        by_time = sorted(self.questions, key=lambda each: each.seconds)
+        return by_time[min(int(share * len(by_time)), len(by_time) - 1)]
+
+
+def run_behind(count: int, overrides: dict[str, object]) -> FirstTexts:
+    """Ask so many short questions while others get long answers, each in a conversation of its own."""
+    others = LongAnswers()
+    threads = [Thread(target=others.ask, args=(overrides,), daemon=True) for _ in range(LONG_ANSWERS)]
+    questions = list[FirstText]()
+    with Conversation(SessionRequest(settings=read_settings("chat", overrides))) as first:
+        list(first.ask(SHORT_QUESTION))  # the models are loaded
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(count):
+            steps = len(others.step_seconds)
+            while len(others.step_seconds) < steps + 4 * LONG_ANSWERS:
+                time.sleep(0.01)
+            questions.append(_first_text(others, overrides))
+    finally:
+        others.have_enough.set()
+        for thread in threads:
+            thread.join(LONGEST_SILENCE_SECONDS)
+    return FirstTexts(tuple(questions), median(others.step_seconds), tuple(others.failures))
+
+
+def _first_text(others: LongAnswers, overrides: dict[str, object]) -> FirstText:
+    with Conversation(SessionRequest(settings=read_settings("chat", overrides))) as talk:
+        steps, asked_at, found = len(others.step_seconds), time.monotonic(), None
+        for event in talk.ask(SHORT_QUESTION):
+            if found is None and isinstance(event, TextDelta):
+                found = FirstText(time.monotonic() - asked_at, len(others.step_seconds) - steps)
+    assert found is not None, "a short question without a text"
+    return found

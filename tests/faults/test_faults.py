@@ -18,7 +18,7 @@ from specchat.loading.load_engine import load_engine
 from specchat.profile import Profile
 from tests.each_row import each_row
 from tests.faults import cancels, memory, weights
-from tests.faults.load import run_load
+from tests.faults.load import run_behind, run_load
 
 SEED = 20
 
@@ -70,6 +70,16 @@ def test_eight_clients_at_once_all_get_answers(runtime, monkeypatch):
 
     assert result.failures == []
     assert result.starved == []
+
+
+@pytest.mark.full
+def test_short_questions_are_answered_while_others_get_long_answers(runtime, monkeypatch):
+    monkeypatch.setattr(spawn, "HOST_COMMAND", (sys.executable, "-m", "specchat.host"))
+
+    result = run_behind(2, {"models.target": "embedded"})
+
+    assert result.failures == ()
+    assert len(result.questions) == 2
 
 
 def first_line(peer: socket.socket) -> dict:

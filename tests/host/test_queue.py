@@ -149,5 +149,5 @@ def test_a_session_knows_that_a_completion_runs():
     queue.stop()
     thread.join(120)
 
-    assert engine.urgent == [True, False, False]
+    assert engine.urgent == [True, False]
     assert set(engine.waiting) == {0}
