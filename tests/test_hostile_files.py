@@ -160,3 +160,9 @@ def test_a_search_that_cannot_be_is_a_sentence(tmp_path, pattern):
     tool = SearchTool(ProjectFiles(WorkspaceRoots(tmp_path)), 2000)
 
     assert "Traceback" not in tool.run({"pattern": pattern}, threading.Event()).text
+
+
+@each_row("deep", ["-" * 100_000 + "1", "a." * 100_000 + "b", "(" * 100_000, "1+" * 100_000 + "1"])
+def test_python_that_is_nested_too_deeply_is_refused(deep):
+    with pytest.raises(RefusedError, match="does not parse"), open_python({"a.py": f"x = {deep}\n"}):
+        pass

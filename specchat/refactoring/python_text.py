@@ -325,7 +325,7 @@ def project_root(path: Path) -> Path:
 def check_parses(text: str) -> None:
     try:
         compile(text, "text", "exec", dont_inherit=True, flags=0x400)  # PyCF_ONLY_AST: nothing is run
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two of what is nested deeply
         raise RefusedError("the file does not parse") from error
 
 
