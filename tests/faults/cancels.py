@@ -45,6 +45,7 @@ def cancel_at_random(engine: Engine, count: int, seed: int) -> Leftovers:
     """Cancel so many answers; after each, the next answer is compared with that of a fresh session."""
     dice, found, names = random.Random(seed), Leftovers(), drafters_of(engine)
     _cancel_once(engine, names[0], dice)  # the first one loads what is loaded lazily
+    gc.collect()  # the engine of an earlier run would be closed during this one, and its descriptors counted as -10
     before = threading.active_count(), descriptors()
     for number in range(count):
         is_same, ends = _cancel_once(engine, names[number % len(names)], dice)
