@@ -1,10 +1,10 @@
 """The long form of tests/faults, as a table: `python -m tools.fault_runs [--seed N] [--into FILE] [RUN=COUNT ...]`.
 
 Runs: cancels, memory, weights, turns, kills (of hosts with the fake engine), model_kills, lines for host, acp, lsp and
-http, load, whose count is its seconds, and behind: short questions behind four long answers. Models are those of the
-default profile: the starter where it is on this disk. Each run prints its row when it has ended, and the exit code is 1
-when a fault was found. The same seed makes the same input; moments of kills depend on the machine. acp and lsp need the
-plugin specchat-editors, http specchat-serve.
+http, load, for so many seconds, and behind: short questions behind four long answers. Models are those of the default
+profile: the starter where it is on this disk. Each run prints its row when it has ended: its count is that of what met
+the fault, not of what was asked for. The exit code is 1 when a fault was found. The same seed makes the same input;
+moments of kills depend on the machine. acp and lsp need the plugin specchat-editors, http specchat-serve.
 
 With `--into`, cancels, memory, weights and kills run in pieces with a seed each. The file gets a line of JSON for each
 piece that has ended, and the same command goes on after them.
@@ -132,70 +132,80 @@ def run_cancels(count: int, seed: int) -> Row:
         f"{found.threads} threads and {found.descriptors} descriptors left"
     )
     fault = f"answers cancelled at a random event, all drafters of {profile.models.target}"
-    return Row(fault, count, result, found.is_clean())
+    return Row(fault, found.tries, result, found.is_clean())
 
 
 def run_memory(count: int, seed: int) -> Row:
     profile = default_profile()
     found = memory.fail_at_random(load_engine(profile), count, seed)
     result = f"{found.failures} without a sentence, {found.different_texts} next answers differ from a fresh session's"
-    return Row(f"a pass of {profile.models.target} without memory, all drafters", count, result, found.is_clean())
+    fault = f"a pass of {profile.models.target} without memory, all drafters"
+    return Row(fault, found.tries, result, found.is_clean())
 
 
 def run_weights(count: int, seed: int) -> Row:
-    faults, refused = list[str](), 0
-    for kind in weights.KINDS:
+    found = weights.Loads()
+    for number, kind in enumerate(weights.KINDS):
+        share = len(range(number, count, len(weights.KINDS)))
         with tempfile.TemporaryDirectory() as folder:
-            found = weights.load_hostile(kind, Path(folder), count // len(weights.KINDS), seed)
-        faults, refused = faults + found.faults, refused + found.refused
-    for fault in faults:
+            found.add(weights.load_hostile(kind, Path(folder), share, seed))
+    for fault in found.faults:
         print(fault, file=sys.stderr)
-    result = f"{refused} refused in a line, {len(faults)} faults; the others load and compute a pass"
-    return Row(f"hostile safetensors: {', '.join(weights.KINDS)}", count, result, not faults)
+    result = f"{found.refused} refused in a line, {len(found.faults)} faults; the others load and compute a pass"
+    return Row(f"hostile safetensors: {', '.join(weights.KINDS)}", found.tries, result, not found.faults)
 
 
 def run_turns(count: int, _seed: int) -> Row:
     profile = default_profile()
-    growth = cancels.growth_over_turns(load_engine(profile), count, SETTLED_TURNS)
-    result = f"resident memory {growth:+.1%} after the first {SETTLED_TURNS}"
+    settled = min(SETTLED_TURNS, count // 2)
+    growth = cancels.growth_over_turns(load_engine(profile), count, settled)
+    result = f"resident memory {growth:+.1%} after the first {settled}"
     return Row(
         f"turns of one conversation with {profile.models.target}, each taken back", count, result, growth < MAX_GROWTH
     )
 
 
 def run_kills(count: int, seed: int) -> Row:
-    lost = _lost_by_kills(count, seed, 450, LONG_ANSWER)
-    return Row("SIGKILL of host, client or both during an answer of the fake engine", count, _lost(lost), not lost)
+    kills = _kill_at_random(count, seed, 450, LONG_ANSWER)
+    return kills.row("SIGKILL of host, client or both during an answer of the fake engine")
 
 
 def run_model_kills(count: int, seed: int) -> Row:
     """With the default profile, in an engine process of its own, which each kill of a host starts anew."""
-    lost = _lost_by_kills(count, seed, 40, STORY, STORY_TOKENS, spawn.HOST_COMMAND)
-    fault = f"SIGKILL of host, client or both during an answer of {default_profile().models.target}"
-    return Row(fault, count, _lost(lost), not lost)
+    kills = _kill_at_random(count, seed, 40, STORY, STORY_TOKENS, spawn.HOST_COMMAND)
+    return kills.row(f"SIGKILL of host, client or both during an answer of {default_profile().models.target}")
 
 
-def _lost_by_kills(
+@dataclass
+class Kills:
+    """Kills that ended a process, and how many lost more than the last 1.2 seconds of text, or a host that answers."""
+
+    tries: int = 0
+    lost: int = 0
+
+    def row(self, fault: str) -> Row:
+        result = f"{self.lost} times lost text, a damaged history, or a host that did not answer again"
+        return Row(fault, self.tries, result, not self.lost)
+
+
+def _kill_at_random(
     count: int, seed: int, most_words: int, question: str, max_tokens: int = 0, host: tuple[str, ...] | None = None
-) -> int:
-    """How many kills lost more text than the last 1.2 seconds of what was shown, or a host that answers."""
-    lost = 0
+) -> Kills:
+    kills = Kills()
     for number in range(count):
         generator = random.Random(seed * 1000 + number)
         with runtime_folder(host):
+            kill = None
             try:
                 victims = generator.choice(["host", "client", "both"])
                 words = generator.choice([0, generator.randrange(1, most_words)])
-                kept, stored = kill_after(words, victims, generator.random(), question, max_tokens)
-                assert stored.startswith(kept), f"{kept!r} was shown and {stored!r} stored"
+                kill = kill_after(words, victims, generator.random(), question, max_tokens)
+                assert kill.stored.startswith(kill.kept), f"{kill.kept!r} was shown and {kill.stored!r} stored"
             except AssertionError as error:
                 print(f"kill {number}: {error}", file=sys.stderr)
-                lost += 1
-    return lost
-
-
-def _lost(lost: int) -> str:
-    return f"{lost} times lost text, a damaged history, or a host that did not answer again"
+                kills.lost += 1
+            kills.tries += kill is None or bool(kill.processes)
+    return kills
 
 
 def run_host_lines(count: int, seed: int) -> Row:
@@ -205,11 +215,12 @@ def run_host_lines(count: int, seed: int) -> Row:
         process_id = talk.call("hello")["pid"]
         with spawn.find_or_start_host() as peer:
             peer.settimeout(60)
-            for number in range(count // HOST_LINES_AT_ONCE):
-                lines = [generated_line(generator, [talk.session_id, "unknown"]) for _ in range(HOST_LINES_AT_ONCE)]
-                mark = b'{"jsonrpc":"2.0","id":"mark%d","method":"hello"}' % number
+            for sent in range(0, count, HOST_LINES_AT_ONCE):
+                some = range(sent, min(sent + HOST_LINES_AT_ONCE, count))
+                lines = [generated_line(generator, [talk.session_id, "unknown"]) for _ in some]
+                mark = b'{"jsonrpc":"2.0","id":"mark%d","method":"hello"}' % sent
                 peer.sendall(b"\n".join([*lines, mark, b""]))
-                _read_until(peer, b'"mark%d"' % number)
+                _read_until(peer, b'"mark%d"' % sent)
         after = Conversation()
         is_good = after.call("hello")["pid"] == process_id and isinstance(
             [*after.ask(Request("count 2"))][-1], Finished
@@ -231,16 +242,17 @@ def run_process_lines(protocol: str) -> Callable[[int, int], Row]:
     def run(count: int, seed: int) -> Row:
         with runtime_folder():
             survived = generated.feed(protocol, count, seed)
-        return Row(f"generated messages to `{protocol}`", count, _alive(survived.is_alive), survived.is_alive)
+        return Row(f"generated messages to `{protocol}`", survived.sent, _alive(survived.is_alive), survived.is_alive)
 
     return run
 
 
 def run_http(count: int, seed: int) -> Row:
     with runtime_folder(), generated.http_server() as port:
-        answered = generated.feed_http(port, count, seed)
+        requests = generated.feed_http(port, count, seed)
         is_good = generated.is_answering(port)
-    return Row("generated requests to `serve`", count, f"{answered} were answered; {_alive(is_good)}", is_good)
+    result = f"{requests.answered} were answered; {_alive(is_good)}"
+    return Row("generated requests to `serve`", requests.sent, result, is_good)
 
 
 def run_load_of_clients(seconds: int, seed: int) -> Row:
@@ -254,10 +266,11 @@ def run_load_of_clients(seconds: int, seed: int) -> Row:
     text = (
         f"{counts}; {len(result.failures)} failures; {len(result.starved)} clients waited for more than "
         f"{LONGEST_SILENCE_SECONDS:.0f} s, the longest wait for a step {silence:.1f} s; a completion took "
-        f"{result.quantile('completion', 0.5):.2f} s (median) and {result.quantile('completion', 0.95):.2f} s (p95)"
+        f"{result.quantile('completion', 0.5):.2f} s (median) and {result.quantile('completion', 0.95):.2f} s (p95); "
+        f"the engine process had {result.processors:.2f} processors"
     )
-    name = f"{len(result.clients)} clients at once: chats, edits and completions, for so many seconds"
-    return Row(name, seconds, text, not result.failures and not result.starved)
+    name = f"{len(result.clients)} clients at once for {seconds} seconds: chats, edits and completions"
+    return Row(name, sum(map(result.count, CLIENTS)), text, not result.failures and not result.starved)
 
 
 def run_behind_long_answers(count: int, _seed: int) -> Row:

@@ -1,7 +1,7 @@
 """The files of a project as tools see them: a path is inside after links are resolved, and only regular files are read.
 
 A model may be told by a file to read `/etc/passwd`, a device that never ends, or a pipe without a writer. So a path
-is resolved first and opened without waiting, and what was opened is checked, not its name.
+is resolved first, and `regular_file.py` reads it.
 
 An editor may have a text that is not saved yet (`Buffers`). Tools read that one, and never write past it.
 """
@@ -9,7 +9,6 @@ An editor may have a text that is not saved yet (`Buffers`). Tools read that one
 from __future__ import annotations
 
 import os
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -20,8 +19,8 @@ from specchat.edit.atomic_write import Replacement, read_content
 from specchat.edit.source_text import Source, make_source, refuse_notebook
 from specchat.edit.undo_store import apply_edit, record_edit, user_undo_store
 from specchat.errors import FileChangedError, InputError
+from specchat.regular_file import read_regular_file
 
-OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
 UNSAVED = "the editor has {} that the user has not saved; nothing is changed before the user saves or drops it"
 
 
@@ -135,21 +134,7 @@ class ProjectFiles:
 
     def read_bytes(self, path: Path, max_bytes: int = MAX_ATTACHED_BYTES) -> bytes:
         """The bytes of a regular file; InputError for anything else."""
-        name = self.name_of(path)
-        try:
-            descriptor = os.open(path, OPEN_FLAGS)
-        except OSError as error:
-            raise InputError(f"{name}: cannot be read: {error.strerror}") from None
-        with os.fdopen(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise InputError(f"{name}: not a regular file")
-            if status.st_size > max_bytes:
-                raise InputError(f"{name}: {status.st_size >> 20} MiB, and at most {max_bytes >> 20} are read")
-            try:
-                return file.read(max_bytes + 1)
-            except OSError as error:
-                raise InputError(f"{name}: cannot be read: {error.strerror}") from None
+        return read_regular_file(path, max_bytes, self.name_of(path))
 
 
 def subject_path(files: ProjectFiles, name: str) -> str:

@@ -10,9 +10,11 @@ from pathlib import Path
 from specchat import __version__
 from specchat.app.session_lines import short_folder
 from specchat.context.file_listing import find_repository
+from specchat.errors import InputError
+from specchat.regular_file import read_regular_file
 from specchat.syntax.languages import language_of
 
-MAX_LISTED_FILES = 500
+MAX_LISTED_FILES, MAX_HEAD_BYTES = 500, 4096
 MAX_EXAMPLE_BYTES = 4_000  # of more, a small model on two cores reads for long before it answers
 NO_CODE = ("", "markdown", "json", "toml", "yaml", "html", "css")
 EXAMPLE_WITHOUT_FILES = "Write a Python function that checks if a number is even."
@@ -34,9 +36,9 @@ def git_branch(folder: Path) -> str:
     try:
         git = (find_repository(folder) or folder) / ".git"
         if git.is_file():  # a worktree: "gitdir: PATH"
-            git = git.parent / git.read_text(encoding="utf-8").partition(":")[2].strip()
-        head = (git / "HEAD").read_text(encoding="utf-8").strip()
-    except (OSError, ValueError):
+            git = git.parent / read_regular_file(git, MAX_HEAD_BYTES).decode().partition(":")[2].strip()
+        head = read_regular_file(git / "HEAD", MAX_HEAD_BYTES).decode().strip()
+    except (InputError, OSError, ValueError):
         return ""
     return head.removeprefix("ref: refs/heads/") if head.startswith("ref:") else head[:7]
 

@@ -16,18 +16,19 @@ from pathlib import Path, PurePath
 from specchat.chat.request import EDIT_TASKS, MAX_ATTACHED_BYTES, Attachment
 from specchat.chat.request_kinds import is_question
 from specchat.errors import InputError
+from specchat.regular_file import NO_SUCH_FILE
 
 FENCE_LANGUAGES = {
     ".bash": "bash", ".c": "c", ".cpp": "cpp", ".css": "css", ".go": "go", ".html": "html", ".java": "java",
     ".js": "javascript", ".json": "json", ".md": "markdown", ".py": "python", ".rs": "rust", ".sh": "bash",
     ".toml": "toml", ".ts": "typescript", ".yaml": "yaml", ".yml": "yaml",
 }  # fmt: skip
-NO_SUCH_FILE = "there is no such file or folder; correct the name"
 MEBIBYTE = 2**20
 CONTROL_CHARACTERS = re.compile(
     r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]"
 )  # surrogates are bytes of a name that are not UTF-8
 CODING_DECLARATION = re.compile(rb"coding[:=]\s*([-\w.]+)")  # PEP 263, and what Vim and Emacs read
+QUADRATIC_CODECS = ("idna", "punycode")  # of names of hosts: a text of 1 MiB takes a quarter of an hour
 UTF16_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 BINARY_BYTES = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f]")  # these do not occur in Latin-1 texts
 PASSAGE_NAME = re.compile(r"(?P<file>.+)(?P<lines> lines \d+-\d+)")
@@ -78,7 +79,7 @@ def decode_bytes(raw: bytes, name: str) -> tuple[str, str]:
     declared = match[1].decode("ascii", "replace") if match else ""
     if declared:
         with suppress(LookupError, ValueError):
-            text = raw.decode(declared)
+            text = "" if codecs.lookup(declared).name in QUADRATIC_CODECS else raw.decode(declared)
             if text.encode(declared) == raw:
                 return text, declared
     if BINARY_BYTES.search(raw):

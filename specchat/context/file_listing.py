@@ -72,11 +72,13 @@ def list_glob(pattern: str) -> FileListing:
 
 def matches_glob(name: Sequence[str], pattern: Sequence[str]) -> bool:
     """Whether the parts of a name match the parts of a glob. `**` matches any number of folders, also none."""
-    if not pattern:
-        return not name
-    if pattern[0] == "**":
-        return any(matches_glob(name[skipped:], pattern[1:]) for skipped in range(len(name) + 1))
-    return bool(name) and fnmatchcase(name[0], pattern[0]) and matches_glob(name[1:], pattern[1:])
+    matched = {0}  # how many parts of the name those of the pattern may have matched so far
+    for part in pattern:
+        if part == "**":
+            matched = set(range(min(matched, default=len(name) + 1), len(name) + 1))
+        else:
+            matched = {at + 1 for at in matched if at < len(name) and fnmatchcase(name[at], part)}
+    return len(name) in matched
 
 
 def is_folder(path: Path) -> bool:

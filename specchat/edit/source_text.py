@@ -5,16 +5,17 @@ the same bytes. Knows no model.
 """
 
 import re
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
 from pathlib import Path, PurePath
 
-from specchat.chat.attachments import NO_SUCH_FILE, decode_bytes, plain_newlines
+from specchat.chat.attachments import decode_bytes, plain_newlines
+from specchat.chat.request import MAX_ATTACHED_BYTES
 from specchat.edit.hunks import diff_lines, split_lines, unified_diff
 from specchat.errors import InputError, NoUsableEditError
+from specchat.regular_file import read_regular_file
 from specchat.syntax.languages import language_of
 
 CRLF, NOTEBOOK_SUFFIX = "\r\n", ".ipynb"
@@ -80,14 +81,7 @@ class Source:
 
 def read_source(path: Path) -> Source:
     """Read a file to edit; InputError when it is missing, not a regular file, or not text."""
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise InputError(f"{path}: not a regular file")
-        raw = path.read_bytes()
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: {NO_SUCH_FILE}") from error
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    raw = read_regular_file(path, MAX_ATTACHED_BYTES)
     refuse_notebook(str(path))
     return make_source(raw, str(path))
 

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from specchat.context.file_listing import MAX_FILES, walk_files
+from specchat.errors import InputError
 from specchat.refactoring.python_text import (
+    MAX_MODULE_BYTES,
     PythonText,
     Token,
     code_of,
@@ -20,6 +22,7 @@ from specchat.refactoring.python_text import (
     project_root,
 )
 from specchat.refactoring.splices import RefusedError
+from specchat.regular_file import read_regular_file
 
 SKIPPED_FOLDERS = frozenset(("node_modules", "__pycache__", "site-packages", "build", "dist", "venv", "env"))
 MAX_MENTIONING_FILES = 40
@@ -102,6 +105,6 @@ def _settings(path: Path) -> list[tuple[str, str]]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
+        return read_regular_file(path, MAX_MODULE_BYTES).decode(errors="replace")
+    except InputError:
         return ""

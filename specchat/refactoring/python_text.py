@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import dropwhile
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from specchat.errors import InputError
 from specchat.paths import cache_folder
 from specchat.refactoring.splices import TOO_LONG, RefusedError
+from specchat.regular_file import read_regular_file
 
 if TYPE_CHECKING:
     import jedi
@@ -27,8 +30,9 @@ if TYPE_CHECKING:
     from parso.tree import NodeOrLeaf
 
 ROOT_FILES = ("pyproject.toml", "setup.py", "setup.cfg", ".git")
-MAX_PARENTS = 12
+MAX_PARENTS, MAX_ENTRIES, MAX_MODULE_BYTES = 12, 200_000, 32 * 2**20
 MAX_CHARACTERS = 2**19  # jedi takes minutes for much more
+MODULE_SUFFIXES = (".py", ".pyi")
 # Bases that call nothing by name, and that have no attributes of their own worth naming.
 NO_RELATIVES = frozenset(("object", "ABC", "Generic", "Exception", "ValueError", "RuntimeError"))
 IMPORTS = ("import_name", "import_from")
@@ -263,10 +267,25 @@ def open_python(texts: Mapping[str, str]) -> Generator[list[PythonText]]:
     with tempfile.TemporaryDirectory() as mirror:
         paths = _paths(texts, Path(mirror))
         root = project_root(next(iter(paths.values())))
+        _check_modules(root)
         folders = dict.fromkeys(folder for path in paths.values() for folder in path.parents if root in folder.parents)
         search = [str(root), str(root / "src"), *map(str, folders)]
         project = jedi.Project(root, sys_path=search, smart_sys_path=False)
         yield [_open(name, text, paths[name], project) for name, text in texts.items()]
+
+
+def _check_modules(root: Path) -> None:
+    """RefusedError where jedi, which opens what is imported, could wait for a pipe or read without an end."""
+    entries = 0
+    for parent, folders, files in os.walk(root):
+        entries += len(folders) + len(files)
+        if entries > MAX_ENTRIES:
+            raise RefusedError(f"the project has more than {MAX_ENTRIES} files")
+        for path in (os.path.join(parent, name) for name in files if name.endswith(MODULE_SUFFIXES)):  # noqa: PTH118
+            with suppress(OSError):
+                status = os.stat(path)  # noqa: PTH116 (thousands of them)
+                if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_MODULE_BYTES:
+                    raise RefusedError(f"{os.path.relpath(path, root)} is no regular file, or too large to be read")
 
 
 def _open(name: str, text: str, path: Path, project: jedi.Project) -> PythonText:
@@ -309,16 +328,16 @@ def check_parses(text: str) -> None:
         raise RefusedError(TOO_LONG)
     try:
         compile(text, "text", "exec", dont_inherit=True, flags=0x400)  # PyCF_ONLY_AST: nothing is run
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two of what is nested deeply
         raise RefusedError("the file does not parse") from error
 
 
 def open_reader(path: Path, like: PythonText) -> PythonText | None:
     """Another file of the project of one that is open; None where it cannot be read."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular_file(path, MAX_MODULE_BYTES).decode()
         check_parses(text)
-    except (OSError, UnicodeDecodeError, RefusedError):
+    except (InputError, UnicodeDecodeError, RefusedError):
         return None
     return _open(str(path), text, path, like.project)
 

@@ -156,11 +156,13 @@ class Tokenizer:
         """The stop tokens in the files of the folder; generation_config.json goes before config.json."""
         generation = _read_json(self.folder / "generation_config.json")
         config = _read_json(self.folder / "config.json")
-        candidates = (file.get("eos_token_id") for file in (generation, config, config.get("text_config") or {}))
-        declared = next((ids for ids in candidates if ids is not None), [])
-        stop_ids = {declared} if isinstance(declared, int) else set[int](declared)
+        files = (each for each in (generation, config, config.get("text_config")) if isinstance(each, dict))
+        declared = next((ids for file in files if (ids := file.get("eos_token_id")) is not None), [])
+        stop_ids = declared if isinstance(declared, list) else [declared]
+        if not all(isinstance(each, int) for each in stop_ids):
+            raise ModelError(f"{self.folder}: eos_token_id is {str(declared)[:80]!r}, which is no id of a token")
         eos = self.vocabulary.get(_content(self._settings.get("eos_token")))
-        return stop_ids | ({eos} if eos is not None else set())
+        return {*stop_ids, *([eos] if eos is not None else [])}
 
 
 def check_same_tokens(target: Tokenizer, draft: Tokenizer) -> None:
@@ -216,7 +218,10 @@ def _load_template(folder: Path, settings: Mapping[str, Any]) -> ChatTemplate:
     file = folder / "chat_template.jinja"
     source = file.read_text(encoding="utf-8") if file.is_file() else settings.get("chat_template")
     if isinstance(source, list):  # several named templates
-        source = {each["name"]: each["template"] for each in source}.get("default")
+        named = (each for each in source if isinstance(each, dict) and each.get("name") == "default")
+        source = next((each.get("template") for each in named), None)
+    if not isinstance(source, str | None):
+        raise ModelError(f"{folder}: its chat template is no text")
     names = {name: _content(value) for name, value in settings.items() if name.endswith("_token") and value}
     try:
         return ChatTemplate(source, {name: value for name, value in names.items() if value})
@@ -227,11 +232,14 @@ def _load_template(folder: Path, settings: Mapping[str, Any]) -> ChatTemplate:
 def _read_json(path: Path) -> dict[str, Any]:
     """The object in a file; empty without the file."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path}: not readable as JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ModelError(f"{path}: not a JSON object")
+    return content
 
 
 def _content(token: object) -> str:

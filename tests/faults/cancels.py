@@ -26,7 +26,7 @@ PROMPTS = (
 class Leftovers:
     """What cancelled answers left behind."""
 
-    cancels: int = 0
+    tries: int = 0  # answers that met the fault: those that ended before it are none
     different_texts: int = 0  # of the next answer, compared with that of a fresh session with the same turns
     failures: int = 0
     threads: int = 0
@@ -45,25 +45,27 @@ def cancel_at_random(engine: Engine, count: int, seed: int) -> Leftovers:
     """Cancel so many answers; after each, the next answer is compared with that of a fresh session."""
     dice, found, names = random.Random(seed), Leftovers(), drafters_of(engine)
     _cancel_once(engine, names[0], dice)  # the first one loads what is loaded lazily
+    gc.collect()  # the engine of an earlier run would be closed during this one, and its descriptors counted as -10
     before = threading.active_count(), descriptors()
     for number in range(count):
-        is_same, has_failed = _cancel_once(engine, names[number % len(names)], dice)
-        found.cancels += 1
+        is_same, ends = _cancel_once(engine, names[number % len(names)], dice)
+        found.tries += any(isinstance(end, Finished) and end.finish_reason == "cancelled" for end in ends)
         found.different_texts += not is_same
-        found.failures += has_failed
+        found.failures += any(isinstance(end, Failed) for end in ends)
     found.threads, found.descriptors = threading.active_count() - before[0], descriptors() - before[1]
     return found
 
 
-def _cancel_once(engine: Engine, drafter: str, dice: random.Random) -> tuple[bool, bool]:
-    temperature = dice.choice([0.0, 0.8])
+def _cancel_once(engine: Engine, drafter: str, dice: random.Random) -> tuple[bool, list[Event | None]]:
+    """Whether the answer after the cancelled ones is that of a fresh session, and the last event of each of those."""
+    temperature, ends = dice.choice([0.0, 0.8]), list[Event | None]()
     with engine.create_session() as session:
         for _ in range(dice.randint(1, 2)):
             first = Request(dice.choice(PROMPTS), max_tokens=24, seed=3, variant=drafter, temperature=temperature)
-            end = _cancel_at_event(session, first, dice.randint(0, 12))
+            ends.append(_cancel_at_event(session, first, dice.randint(0, 12)))
         second = Request(dice.choice(PROMPTS), max_tokens=12, seed=4, variant=drafter, temperature=temperature)
         with engine.create_session(tuple(session.turns)) as fresh:
-            return answer(session, second) == answer(fresh, second), isinstance(end, Failed)
+            return answer(session, second) == answer(fresh, second), ends
 
 
 def _cancel_at_event(session: Session, request: Request, moment: int) -> Event | None:
@@ -84,6 +86,7 @@ def answer(session: Session, request: Request) -> str:
 
 def growth_over_turns(engine: Engine, count: int, settled_after: int) -> float:
     """Ask so many questions in one conversation, each taken back; how the memory grows after the first ones."""
+    assert 0 < settled_after < count, "a growth needs turns before it and after it"
     settled_bytes = 0
     with engine.create_session() as session:
         for number in range(count):

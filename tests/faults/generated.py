@@ -109,7 +109,7 @@ def feed_process(
             process.wait(120)
         if process.returncode is None:
             process.kill()
-    return Survived(count, is_alive, process.returncode)
+    return Survived(0 if waiting else count, is_alive, process.returncode)
 
 
 LAST_REQUEST = b'{"jsonrpc":"2.0","id":"last","method":"initialize","params":{"protocolVersion":1,"capabilities":{}}}'
@@ -147,17 +147,24 @@ def is_answering(port: int) -> bool:
         return b"the last question" in line.getresponse().read()
 
 
-def feed_http(port: int, count: int, seed: int) -> int:
-    """Send generated requests to a server, some of them slow or cut; how many of its connections it has answered."""
-    dice, answered = random.Random(seed), 0
+@dataclass(frozen=True)
+class HttpRequests:
+    sent: int
+    answered: int
+
+
+def feed_http(port: int, count: int, seed: int) -> HttpRequests:
+    """Send generated requests to a server, some of them slow or cut."""
+    dice, sent, answered = random.Random(seed), 0, 0
     for _ in range(count):
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as peer:
             peer.sendall(generated_request(dice))
+            sent += 1
             if dice.random() < 0.5:
                 peer.shutdown(socket.SHUT_WR)
             peer.settimeout(2)
             answered += peer.recv(65536).startswith(b"HTTP/1.")
-    return answered
+    return HttpRequests(sent, answered)
 
 
 API_PATHS = [

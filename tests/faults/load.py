@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median
 from threading import Event as Flag
 from threading import Thread
@@ -48,6 +50,7 @@ class Client:
 @dataclass(frozen=True)
 class LoadResult:
     clients: tuple[Client, ...]
+    processors: float  # which the engine process had on average, 2 of them at most on a machine with two
 
     def seconds_of(self, kind: str) -> list[float]:
         return sorted(seconds for each in self.clients if each.kind == kind for seconds in each.seconds)
@@ -69,10 +72,12 @@ class LoadResult:
 
 
 def run_load(seconds: float, seed: int, overrides: dict[str, object]) -> LoadResult:
-    """Load the models, and let all clients work for so long; each ends its last request."""
+    """Load the models, and let all clients work for so long; each makes one request, and ends its last one."""
     with Conversation(SessionRequest(settings=read_settings("chat", overrides))) as first:
         for _event in first.ask(Request("what is 3 + 4?", max_tokens=4)):
             pass
+        host = int(first.call("hello")["pid"])
+    started_at, used_seconds = time.monotonic(), processor_seconds(host)
     clients = [Client(kind) for kind, count in CLIENTS.items() for _ in range(count)]
     deadline = time.monotonic() + seconds
     threads = [
@@ -85,7 +90,17 @@ def run_load(seconds: float, seed: int, overrides: dict[str, object]) -> LoadRes
         thread.join(max(deadline - time.monotonic(), 0) + 2 * LONGEST_SILENCE_SECONDS)
         if thread.is_alive():
             client.failures.append(f"a {client.kind} did not end")
-    return LoadResult(tuple(clients))
+    processors = (processor_seconds(host) - used_seconds) / (time.monotonic() - started_at)
+    return LoadResult(tuple(clients), processors)
+
+
+def processor_seconds(process_id: int) -> float:
+    """What a process has computed so far; 0 where the system does not tell."""
+    file = Path(f"/proc/{process_id}/stat")
+    if not file.exists():
+        return 0.0
+    user, system = file.read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def _work(client: Client, deadline: float, dice: random.Random, overrides: dict[str, object]) -> None:
@@ -93,11 +108,11 @@ def _work(client: Client, deadline: float, dice: random.Random, overrides: dict[
     one_request = {"chat": _chat, "edit": _edit, "completion": _complete}[client.kind]
     try:
         with Conversation(SessionRequest(kind=client.kind, settings=read_settings("chat", overrides))) as talk:
-            while time.monotonic() < deadline:
+            while not client.seconds or time.monotonic() < deadline:
                 started_at = time.monotonic()
                 one_request(client, talk, dice)
                 client.seconds.append(time.monotonic() - started_at)
-                time.sleep(dice.uniform(*TYPING_SECONDS))
+                time.sleep(min(dice.uniform(*TYPING_SECONDS), max(deadline - time.monotonic(), 0)))
     except SpecchatError as error:
         client.failures.append(f"{client.kind}: {error}")
 

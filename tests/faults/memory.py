@@ -35,7 +35,8 @@ def fail_at_random(engine: Engine, count: int, seed: int) -> Leftovers:
             with failing_pass(engine, dice.randint(1, 8), error):
                 end = last_event(session.ask(request))
             is_sentence = isinstance(end, Failed) and end.message.startswith("no memory for a pass")
-            found.failures += not (is_sentence or isinstance(end, Finished))  # it may end before that pass
+            found.tries += not isinstance(end, Finished)  # it may end before that pass
+            found.failures += not (is_sentence or isinstance(end, Finished))
             second = Request(dice.choice(PROMPTS), max_tokens=12, seed=4, variant=variant)
             with engine.create_session(tuple(session.turns)) as fresh:
                 found.different_texts += answer(session, second) != answer(fresh, second)

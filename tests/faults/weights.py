@@ -34,8 +34,14 @@ KINDS = ("model", "eagle3", "mtp", "dflash")
 class Loads:
     """What came of hostile files: refusals in a line, and faults."""
 
+    tries: int = 0
     refused: int = 0
     faults: list[str] = field(default_factory=list)
+
+    def add(self, others: Loads) -> None:
+        self.tries += others.tries
+        self.refused += others.refused
+        self.faults += others.faults
 
 
 def load_hostile(kind: str, folder: Path, count: int, seed: int) -> Loads:
@@ -45,6 +51,7 @@ def load_hostile(kind: str, folder: Path, count: int, seed: int) -> Loads:
     for number in range(count):
         copy = folder / str(number)
         shutil.copytree(whole, copy)
+        found.tries += 1
         done = damage(copy / "model.safetensors", dice)
         try:
             _load(kind, copy)

@@ -11,6 +11,7 @@ import sys
 import time
 from ast import literal_eval
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,15 @@ LONG_ANSWER = "slowly 500"  # of the fake engine
 WORDS_BEFORE_A_KILL = {"host": 20, "client": 20, "both": 400}  # 400 take two seconds, more than may be lost
 
 
+@dataclass(frozen=True)
+class Kill:
+    """What came of a kill: the text that must be kept, the stored one, and how many processes it ended."""
+
+    kept: str
+    stored: str
+    processes: int
+
+
 def shown(output: str, before: float) -> str:
     """The text that the client printed until then, without a line that the kill cut off."""
     lines = [line.partition(" ") for line in output.splitlines(keepends=True) if line.endswith("\n")]
@@ -49,8 +59,8 @@ def shown(output: str, before: float) -> str:
 
 def kill_after(
     words: int, victims: str, more_seconds: float = 0.0, question: str = LONG_ANSWER, max_tokens: int = 0
-) -> tuple[str, str]:
-    """Run a client and kill the victims when it has shown this many words: the text that must be kept, and the stored.
+) -> Kill:
+    """Run a client, and kill the victims when it has shown this many words.
 
     Two seconds of text are shown before a host is killed, of which it may lose one.
     """
@@ -60,21 +70,22 @@ def kill_after(
         lines = list[str]()
         while len(shown("".join(lines), float("inf")).split()) < words:
             lines.append(client.stdout.readline())
-            assert lines[-1]
+            if not lines[-1]:
+                assert client.wait() == 0, "the client ended by itself"
+                break
         time.sleep(more_seconds)
         line = connect("killer", starts_host=False)
         host = line.host_info["pid"] if line else None
-        killed = time.monotonic()
-        if victims in ("client", "both"):
-            client.kill()
-        if victims in ("host", "both") and host:
-            os.kill(host, signal.SIGKILL)
+        targets = [client.pid] * (victims != "host" and client.poll() is None) + [host] * (victims != "client")
+        victim_ids, killed = list(filter(None, targets)), time.monotonic()
+        for each in victim_ids:
+            os.kill(each, signal.SIGKILL)
         output = "".join(lines) + client.stdout.read()
 
     stored = look_at_history()
     if victims != "client" and host:
         until(lambda: not is_alive(host))
-    return shown(output, killed - 1.2 if victims == "both" else float("inf")), stored
+    return Kill(shown(output, killed - 1.2 if victims == "both" else float("inf")), stored, len(victim_ids))
 
 
 def look_at_history() -> str:
@@ -109,10 +120,11 @@ def test_a_conversation_survives_a_host_killed_before_the_first_question(runtime
     "victims", ["host", *(pytest.param(each, marks=pytest.mark.full) for each in ("client", "both"))]
 )
 def test_a_kill_during_an_answer_loses_no_text_that_was_shown(runtime, victims):
-    kept, stored = kill_after(WORDS_BEFORE_A_KILL[victims], victims)
+    kill = kill_after(WORDS_BEFORE_A_KILL[victims], victims)
 
-    assert kept
-    assert stored.startswith(kept)
+    assert kill.processes == (2 if victims == "both" else 1)
+    assert kill.kept
+    assert kill.stored.startswith(kill.kept)
 
 
 @pytest.mark.full
@@ -121,7 +133,7 @@ def test_kills_at_random_moments(runtime, number):
     dice = random.Random(number)
 
     words, victims = dice.choice([0, dice.randrange(1, 450)]), dice.choice(["host", "client", "both"])
-    kept, stored = kill_after(words, victims, dice.random())
+    kill = kill_after(words, victims, dice.random())
 
-    assert kept or words < WORDS_BEFORE_A_KILL[victims]
-    assert stored.startswith(kept)
+    assert kill.kept or words < WORDS_BEFORE_A_KILL[victims]
+    assert kill.stored.startswith(kill.kept)

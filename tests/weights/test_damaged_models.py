@@ -27,6 +27,7 @@ from tests.each_row import each_row
 from tests.tiny import saved, speaking
 
 LAYER = "model.layers.1"
+JSON_FILES = ("config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json")
 
 
 @pytest.fixture
@@ -215,3 +216,22 @@ def test_biases_of_another_size_are_refused(mixture, name):
     save_file(load_file(path) | {f"{layer}.bias": torch.ones(1)}, path)
 
     assert re.search(r"bias.*shape \[1\]", refusal(mixture))
+
+
+@each_row(
+    "name content",
+    [
+        *((name, text) for name in JSON_FILES for text in ("5", "null", "{" * 100_000)),
+        *(("generation_config.json", json.dumps({"eos_token_id": value})) for value in (1.5, [[1]], {"a": 1})),
+        ("tokenizer_config.json", '{"chat_template": 1}'),
+        ("tokenizer_config.json", '{"chat_template": {"a": "b"}}'),
+    ],
+)
+def test_values_of_other_types_beside_a_tokenizer_are_refused(tmp_path, name, content):
+    folder = shutil.copytree(speaking(), tmp_path / "copy")
+    (folder / name).write_text(content)
+
+    with pytest.raises(ModelError) as caught:
+        Tokenizer(folder)
+
+    assert len(str(caught.value)) < 400 and "\n" not in str(caught.value)

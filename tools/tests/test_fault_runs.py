@@ -1,22 +1,56 @@
-"""The table of faults: its runs in a small form, and what runs in pieces goes on where it ended."""
+"""The table of faults: it counts what was tried, and what runs in pieces goes on where it ended."""
 
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
+from specchat.chat.events import Finished, Totals
 from tests.each_row import each_row
+from tests.faults import weights
+from tests.host.test_kills import Kill
 from tools import fault_runs
 from tools.fault_runs import Row
 
 
-@each_row("run, count", [("kills", 1), ("host", 100), ("weights", 4)])
-def test_a_run_finds_nothing(run, count):
-    row = fault_runs.RUNS[run](count, 20)
+class AnswersAtOnce:
+    """An engine and its session, whose answers end before anything can be done to them."""
+
+    drafters, turns, models = ("plain",), (), SimpleNamespace(target=None)
+
+    def create_session(self, *_turns):
+        return nullcontext(self)
+
+    def ask(self, *_question):
+        yield Finished("stop", Totals())
+
+
+@each_row("run", ["cancels", "memory"])
+def test_an_answer_that_ended_before_the_fault_is_no_try(monkeypatch, run):
+    monkeypatch.setattr(fault_runs, "load_engine", lambda _profile: AnswersAtOnce())
+
+    row = fault_runs.RUNS[run](3, 20)
 
     assert row.is_good, row
-    assert count == row.count
+    assert row.count == 0
+
+
+def test_tries_that_cannot_be_shared_out_evenly_are_made_and_counted(monkeypatch):
+    monkeypatch.setattr(weights, "load_hostile", lambda _kind, _folder, count, _seed: weights.Loads(count, count))
+
+    row = fault_runs.RUNS["weights"](6, 20)
+
+    assert "6 refused" in row.result
+    assert row.count == 6
+
+
+def test_a_kill_that_met_no_process_is_no_try(monkeypatch):
+    monkeypatch.setattr(fault_runs, "kill_after", lambda *_arguments: Kill("", "", 0))
+
+    assert fault_runs.RUNS["kills"](2, 20).count == 0
 
 
 @pytest.fixture

@@ -13,10 +13,13 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from specchat.context.file_listing import list_folder
+from specchat.context.file_listing import is_folder, list_folder
+from specchat.errors import InputError
 from specchat.python_child import python_command
+from specchat.regular_file import read_regular_file
 
 MAX_LINE_CHARACTERS = 300
+MAX_FILE_BYTES = 32 * 2**20  # of a file that is named; folders are listed without large ones
 LONG_LINE = re.compile(r"^(.{5000}).+", re.MULTILINE)  # the rest is data, and can take an expression quadratic time
 MATCH_CODE, NO_MATCH_CODE, ERROR_CODE = 0, 3, 4  # 1 and 2 are those of Python
 
@@ -27,13 +30,15 @@ def command(pattern: str, glob: str, place: str, ignores_case: bool) -> tuple[st
 
 
 def matches(pattern: re.Pattern[str], glob: str, place: Path) -> Iterator[str]:
-    files = [place] if place.is_file() else list_folder(place).files
+    files = list_folder(place).files if is_folder(place) else [place]
     for path in files:
         if glob and not fnmatchcase(path.as_posix() if "/" in glob else path.name, glob):
             continue
         try:
-            raw = path.read_bytes()
-        except OSError:
+            raw = read_regular_file(path, MAX_FILE_BYTES)
+        except InputError:
+            if path == place:
+                raise
             continue
         if b"\0" not in raw:
             for number, line in matching_lines(pattern, raw.decode(errors="replace").replace("\r\n", "\n")):
@@ -57,13 +62,17 @@ def main(text: str) -> int:
     search = json.loads(text)
     try:
         pattern = re.compile(search["pattern"], re.MULTILINE | (re.IGNORECASE if search["ignores_case"] else 0))
-    except (re.error, RecursionError) as error:
+    except (re.error, RecursionError, OverflowError) as error:
         print(f"not a regular expression: {error}")
         return ERROR_CODE
     found = False
-    for line in matches(pattern, search["glob"], Path(search["place"])):
-        found = True
-        print(line)
+    try:
+        for line in matches(pattern, search["glob"], Path(search["place"])):
+            found = True
+            print(line)
+    except InputError as error:
+        print(error)
+        return ERROR_CODE
     return MATCH_CODE if found else NO_MATCH_CODE
 
 

@@ -7,5 +7,5 @@ from tests.faults import generated
 
 def test_generated_requests_end_no_server(runtime):
     with generated.http_server() as port:
-        assert generated.feed_http(port, 40, seed=20)
+        assert generated.feed_http(port, 40, seed=20).answered
         assert generated.is_answering(port)
