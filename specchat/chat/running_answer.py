@@ -34,7 +34,7 @@ from specchat.chat.events import (
 from specchat.chat.plain_baseline import UNKNOWN_ESTIMATE
 from specchat.chat.prompt import NextPrompt
 from specchat.chat.repetition import EXPLANATION, Repetition, RepetitionDetector
-from specchat.chat.request import Request
+from specchat.chat.request import Request, TokenBias, check_token_ids
 from specchat.chat.router import Route, choose_route
 from specchat.chat.transcript import Question, TextOwner, Turn
 from specchat.chooser.acceptance import PLAIN
@@ -75,7 +75,7 @@ class RunningAnswer:
         request = with_edit_contract(question.request, question.turns, profile.prompt)
         request = with_answer_tool(request, question.turns, profile.agent, reads_tools=reads_tools)
         self.fit = ContextFit(models, request, question.turns, thinking_of(request, profile.prompt))
-        self.sampler = sampler_of(request.sampling(models.profile.sampling), models)
+        self.sampler = sampler_of(request.sampling(models.profile.sampling), models, request.logit_bias)
         self.grammar = format_grammar(request.answer_format, models)
         self.text: DraftedText | None = None  # while it is computed
         self.parts = self._no_parts()
@@ -129,6 +129,10 @@ class RunningAnswer:
         prompt, shortened = self.fit.shortened_prompt()
         if shortened:
             yield Notice(shortened)
+        if self.request.only_renders:
+            yield TextDelta(prompt.rendered_prompt + self.request.answer_prefix)
+            yield Finished("stop", self._totals())
+            return
         limit, recalls = self.fit.max_new_tokens(prompt), self.models.profile.speculation.recall
         with self.texts.use(prompt.token_ids, self.question.owner, recalls) as self.text:
             yield from self._extend(self.text, prompt, limit)
@@ -351,13 +355,15 @@ def tool_notices(models: LoadedModels, request: Request) -> tuple[str, ...]:
     return *sizes, f"{name} has no template for tools: they are described in the system prompt, {how}"
 
 
-def sampler_of(sampling: Sampling, models: LoadedModels) -> Sampler:
+def sampler_of(sampling: Sampling, models: LoadedModels, logit_bias: Sequence[TokenBias] = ()) -> Sampler:
     """The sampler of an answer. Each draws a new seed unless one is given."""
+    vocab_size = min(models.tokenizer.vocab_size, models.target.vocab_size)
+    check_token_ids([each.token_id for each in logit_bias], vocab_size)
     return Sampler(
         temperature=sampling.temperature,
         top_k=sampling.top_k, top_p=sampling.top_p, min_p=sampling.min_p,
         repetition_penalty=sampling.repetition_penalty,
         frequency_penalty=sampling.frequency_penalty, presence_penalty=sampling.presence_penalty,
         seed=secrets.randbits(SEED_BITS) if sampling.seed is None else sampling.seed,
-        vocab_size=min(models.tokenizer.vocab_size, models.target.vocab_size),
+        vocab_size=vocab_size, biases=tuple({each.token_id: each.bias for each in logit_bias}.items()),
     )  # fmt: skip

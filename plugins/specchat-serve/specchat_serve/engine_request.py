@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, cast
 
-from specchat.chat.request import AnswerFormat, Request
+from specchat.chat.request import AnswerFormat, Request, TokenBias
 from specchat.chat.tools import NO_TOOL, ToolCall, ToolResult
 from specchat.chat.transcript import Turn
 from specchat_serve.api_errors import RequestError
@@ -39,6 +39,7 @@ class AnswerOptions:
     thinking: str | None = None  # on, off
     tool_options: ToolOptions = ToolOptions()
     wants_probabilities: bool = False
+    logit_bias: tuple[TokenBias, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,7 @@ def build_engine_request(messages: Iterable[Message], options: AnswerOptions, fi
         stop=options.stop, answer_format=options.answer_format, answer_prefix=begun.text, thinking=options.thinking,
         tools=options.tool_options.tools, tool_choice=options.tool_options.choice,
         tool_results=_results_in_order(sides[-1], calls, field), wants_probabilities=options.wants_probabilities,
+        logit_bias=options.logit_bias,
     )  # fmt: skip
     system_prompt = {"prompt.system": system} if system else {}
     return EngineRequest(request, tuple(turns), {**system_prompt, **options.sampling})

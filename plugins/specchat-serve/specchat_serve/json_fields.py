@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, cast
 
-from specchat.chat.request import CHOICES, REGEX, SCHEMA, AnswerFormat
+from specchat.chat.request import CHOICES, REGEX, SCHEMA, AnswerFormat, TokenBias
 from specchat.errors import UsageError
 from specchat_serve.api_errors import RequestError
 
@@ -20,6 +20,7 @@ DEFAULT_NUMBER = -1  # of a whole number: as if it were missing
 UNKNOWN_FIELD = "this server does not know it"
 SURROGATE = "the body of the request has half of a character (a lone surrogate)"
 
+LOGIT_BIAS, LEAST_BIAS = "logit_bias", -100.0
 REPETITION_DETECTION = "repetition_detection"  # of vLLM: an object with `min_count`, how many blocks are too many
 # Names in requests to keys of the profile.
 TOP_K = "top_k"
@@ -153,6 +154,18 @@ class Body(dict[str, Any]):
         if not isinstance(stops, list | tuple) or not all(isinstance(each, str) and each for each in stops):
             raise RequestError(f"{name}: give a text, or a list of texts", name)
         return tuple(stops)
+
+    def logit_bias(self) -> tuple[TokenBias, ...]:
+        """An object by the ids of tokens, as OpenAI has it, or pairs, in which llama-server has false for "never"."""
+        value = self.get(LOGIT_BIAS, {})
+        pairs = cast("Any", value.items() if isinstance(value, dict) else value)
+        try:
+            biases = {int(token): LEAST_BIAS if bias is False else float(bias) for token, bias in pairs}
+        except (TypeError, ValueError):
+            raise RequestError(f"{LOGIT_BIAS}: give an object of numbers by the ids of tokens", LOGIT_BIAS) from None
+        if not all(LEAST_BIAS <= bias <= -LEAST_BIAS for bias in biases.values()):
+            raise RequestError(f"{LOGIT_BIAS}: a bias lies between {LEAST_BIAS:g} and {-LEAST_BIAS:g}", LOGIT_BIAS)
+        return tuple(TokenBias(token, bias) for token, bias in biases.items())
 
     def form_of_other_servers(self) -> AnswerFormat | None:
         """The form of an answer by the fields of vLLM; None without one. RequestError for a wrong one."""

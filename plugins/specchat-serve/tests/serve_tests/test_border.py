@@ -92,7 +92,6 @@ def test_fields_without_effect_on_the_text_are_not_told():
         ("messages", {"tools": [{"type": "web_search_20250305", "name": "x"}, ANTHROPIC_TOOL]}, ["tools.0"]),
         ("messages", {"context_management": {"edits": [1]}}, ["context_management"]),
         ("ollama", {"options": {"num_ctx": 9, "mirostat": 2}}, ["options.num_ctx", "options.mirostat"]),
-        ("ollama", {"logprobs": True}, ["logprobs"]),
     ],
 )
 def test_what_only_other_servers_do_is_left_out(api, fields, paths):
