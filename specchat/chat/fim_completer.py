@@ -30,7 +30,6 @@ from specchat.text.detokenize import Detokenizer, StopStrings
 
 TASK_KIND = "completion"  # for what the chooser learns
 DRAFTER_ORDER = KIND_DEFAULTS["code"].drafter_order
-PROMPT_SOURCE = "prompt"  # of the tokens that a request echoes
 INSIDE_LINE = "inside_line"  # the finish reason where a model without FIM tokens has nothing to say
 NO_FIM_TOKENS = (
     "the model has no fill-in-the-middle tokens: completions continue the text before the cursor, at line ends"
@@ -103,7 +102,7 @@ class FimCompleter:
                     if deadline.end_reason():
                         return
         stream = tokenizer.detokenizer(shown_markers=tokenizer.special_token_ids)
-        tokens = tokens_with_bytes(ids, [PROMPT_SOURCE] * len(ids), known, tokenizer.token_bytes)
+        tokens = tokens_with_bytes(ids, ["prompt"] * len(ids), known, tokenizer.token_bytes)
         yield PromptTokens(request.prefix or stream.push(ids) + stream.flush(), tokens)
 
     def close(self) -> None:
@@ -131,7 +130,9 @@ class FimCompleter:
                 pieces, to_repeat = _without_beginning(pieces, len(to_repeat)), ""
             text += "".join(pieces)
             released, token_count = _push_until_stop(stops, pieces)
-            account.add_step(step_done(step, token_count, tokenizer.token_bytes))
+            account.add_step(done := step_done(step, token_count, tokenizer.token_bytes))
+            if request.wants_probabilities:
+                yield done
             if released:
                 yield TextDelta(released)
             if stops.is_found:

@@ -135,8 +135,6 @@ class Request:
             raise UsageError(f"thinking must be one of {', '.join(THINKING_MODES)}, not {self.thinking!r}")
         if self.tool_choice not in (*TOOL_CHOICES, CALL_OR_ANSWER, *(tool.name for tool in self.tools)):
             raise UsageError(f"tool_choice: no tool is named {self.tool_choice!r}")
-        if self.answer_format and self.forced_schemas:
-            raise UsageError("an answer that must call a tool has its form from the tool; give no format")
         if "" in self.stop:
             raise UsageError("a stop string must not be empty")
 

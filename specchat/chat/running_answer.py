@@ -13,7 +13,7 @@ from threading import Event as Flag
 from typing import Protocol
 
 from specchat.chat.answer_account import AnswerAccount, step_done
-from specchat.chat.answer_grammar import format_grammar, thinking_of, thought_and_call_grammar, with_answer_tool
+from specchat.chat.answer_grammar import grammar_within, required_grammar, thinking_of, with_answer_tool
 from specchat.chat.answer_parts import AnswerParts
 from specchat.chat.context_fit import ContextFit
 from specchat.chat.drafted_text import DraftedText, LoadedModels
@@ -46,6 +46,7 @@ from specchat.hub.model_size import is_small, too_small
 from specchat.profile import Sampling
 from specchat.text.answer_stream import AnswerStream, StreamedParts
 from specchat.text.chat_format import AUTO_THINKING
+from specchat.text.closed_schema import schema_notices
 from specchat.text.tokenizer import Tokenizer
 from specchat.threads import ThreadWatchdog
 
@@ -76,7 +77,7 @@ class RunningAnswer:
         request = with_answer_tool(request, question.turns, profile.agent, reads_tools=reads_tools)
         self.fit = ContextFit(models, request, question.turns, thinking_of(request, profile.prompt))
         self.sampler = sampler_of(request.sampling(models.profile.sampling), models, request.logit_bias)
-        self.grammar = format_grammar(request.answer_format, models)
+        self.grammar = required_grammar(request, models)
         self.text: DraftedText | None = None  # while it is computed
         self.parts = self._no_parts()
         self.repetition: Repetition | None = None
@@ -235,11 +236,10 @@ class RunningAnswer:
     def _generation_config(
         self, route: Route, limit: int, detector: RepetitionDetector, *, opens_thought: bool
     ) -> GenerationConfig:
-        if self.grammar is None:
-            self.grammar = thought_and_call_grammar(self.request, self.models, limit, opens_thought=opens_thought)
+        grammar = grammar_within(limit, self.grammar, self.request, self.models, opens_thought=opens_thought)
         return GenerationConfig(
             self._drafted.drafters[route.variant], self.sampler, route.budget, limit,
-            self.models.tokenizer.stop_token_ids, self.grammar, self.request.wants_probabilities,
+            self.models.tokenizer.stop_token_ids, grammar, self.request.wants_probabilities,
             lambda: detector.is_in_run,
         )  # fmt: skip
 
@@ -348,6 +348,7 @@ def tool_notices(models: LoadedModels, request: Request) -> tuple[str, ...]:
     if not request.offered_tools:
         return ()
     sizes = (too_small("work with tools", "check what it calls"),) * is_small(models.profile.models)
+    sizes += schema_notices({tool.name: tool.schema for tool in request.offered_tools})
     if models.tokenizer.chat.reads_tools:
         return sizes
     how = "and a grammar makes every answer a call or a text" if request.answer_tool else "in the form of Hermes"

@@ -286,7 +286,7 @@ def test_the_probabilities_of_an_echo_are_those_of_the_completion():
 
     scored = echoed(prefix="", prompt_ids=ids, wants_probabilities=True).tokens
 
-    assert scored[0].probability is None and len(scored) == len(ids)
+    assert scored[0].probability is None and len(scored) == len(ids) and len(written) > 20
     for token, known in zip(scored[-len(written) :], written, strict=True):
         assert token.likeliest[0].token_bytes == known.token_bytes
         assert token.probability == pytest.approx(known.probability, abs=1e-3)
@@ -307,3 +307,22 @@ def test_a_biased_completion_is_the_same_with_every_drafter():
     texts = {raw_text(prompt, variant, logit_bias=bias) for variant in ("auto", "lookup", "plain")}
 
     assert 1 == len(texts) and texts != {raw_text(prompt, "plain")}
+
+
+def test_a_control_token_is_one_in_a_raw_prompt_and_text_in_a_message_of_its_template():
+    tokenizer = engine().models.tokenizer
+    special = tokenizer.special_token_ids
+    word = tokenizer.token_bytes(next(iter(tokenizer.stop_token_ids))).decode()
+
+    def rendered(text: str) -> str:
+        with engine().create_session() as session:
+            events = list(session.ask(Request(text, only_renders=True)))
+        assert not session.turns and events[-1].totals.completion_tokens == 0
+        return text_of(events)
+
+    def control_tokens(prompt: str) -> list[int]:
+        return [token.token_id for token in echoed(prefix=prompt).tokens if token.token_id in special]
+
+    assert control_tokens(rendered(f"one {word} two")) == control_tokens(rendered("one two")) != []
+    assert control_tokens(f"one {word} two") == [*tokenizer.encode(word, parse_special=True)]
+    assert [] == [t for t in echoed(prefix=f"one {word}", parses_special=False).tokens if t.token_id in special]

@@ -18,7 +18,7 @@ Refusals = Mapping[str, tuple[tuple[Any, ...], str]]  # the values without effec
 
 DEFAULT_NUMBER = -1  # of a whole number: as if it were missing
 UNKNOWN_FIELD = "this server does not know it"
-SURROGATE = "the body of the request has half of a character (a lone surrogate)"
+SURROGATE = "half of a character (a lone surrogate) is no text"
 
 LOGIT_BIAS, LEAST_BIAS = "logit_bias", -100.0
 REPETITION_DETECTION = "repetition_detection"  # of vLLM: an object with `min_count`, how many blocks are too many
@@ -60,12 +60,26 @@ def parse_json_body(body: bytes) -> JsonObject:
         value = json.loads(body)
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise RequestError(SURROGATE) from None
+        raise RequestError(f"{_surrogate_path(value).removeprefix('.')}: {SURROGATE}") from None
     except (ValueError, RecursionError):
         raise RequestError("the body of the request is not JSON") from None
     if not isinstance(value, dict):
         raise RequestError("the body of the request must be a JSON object")
     return cast("JsonObject", value)
+
+
+def _surrogate_path(value: Any) -> str:
+    """Where in a value of JSON half of a character stands, such as "messages[2].content"."""
+    if not isinstance(value, dict | list):
+        return ""
+    entries = value.items() if isinstance(value, dict) else enumerate(cast("list[Any]", value))
+    for key, each in cast("Any", entries):
+        try:
+            json.dumps([key, each], ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            own = f"[{key}]" if isinstance(key, int) else f".{key}".encode(errors="replace").decode()
+            return own + _surrogate_path(each)
+    return ""
 
 
 def check_model(requested_model: Any, served_models: Sequence[str]) -> None:

@@ -332,7 +332,8 @@ def _parse_message(message: Any, field_path: str) -> Message:
     if content is not None and not isinstance(content, str):
         raise RequestError(f"{field_path}: content must be a text", MESSAGES)
     if role == TOOL:
-        return Message(USER, "", tool_results=(_parse_result(message, content or "", field_path),))
+        result = _parse_result(message, content or "", field_path)
+        return Message(USER, "", tool_results=(result,), path=field_path)
     return Message(ROLES[role], content or "", tuple(_parse_calls(message, field_path)), path=field_path)
 
 

@@ -186,7 +186,7 @@ def _parse_message(message: Any, field_path: str) -> Message:
         raise RequestError(f"{field_path}: {FUNCTIONS_UNSUPPORTED}", MESSAGES, code="unsupported_parameter")
     if role == TOOL:
         call_id = parse_call_id(message, "tool_call_id", "a message with the role tool", field_path, MESSAGES)
-        return Message(USER, "", tool_results=(ToolResult(call_id, "", content),))
+        return Message(USER, "", tool_results=(ToolResult(call_id, "", content),), path=field_path)
     return Message(ROLES[role], content, tuple(_parse_calls(message, field_path)), path=field_path)
 
 

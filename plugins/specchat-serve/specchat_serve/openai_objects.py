@@ -39,7 +39,7 @@ def completion_usage(answers: Sequence[Answer], answers_per_prompt: int = 1) -> 
     totals = [answer.totals for answer in answers]
     first = totals[::answers_per_prompt]
     prompt, completion = sum(each.prompt_tokens for each in first), sum(each.completion_tokens for each in totals)
-    stats = [answer.speculation_stats() for answer in answers]
+    stats = [{**answer.speculation_stats(), "cached_tokens": answer.totals.cached_tokens} for answer in answers]
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,

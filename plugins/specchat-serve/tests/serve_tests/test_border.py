@@ -165,8 +165,14 @@ def test_parts_of_all_kinds_of_text_are_read_everywhere():
 
 
 def test_half_a_character_is_named():
-    with pytest.raises(RequestError, match="half of a character"):
-        parse_json_body(b'{"a": "\\ud800"}')
+    for body, path in (
+        ('{"a": [1, {"b": "\\ud800"}]}', "a[1].b: half"),
+        ('{"\\ud800": 1}', "?: half"),
+        ('["\\ud800"]', "[0]"),
+    ):
+        with pytest.raises(RequestError) as refused:
+            parse_json_body(body.encode())
+        assert str(refused.value).startswith(path)
 
 
 def test_the_objects_of_a_body_share_its_notices():
