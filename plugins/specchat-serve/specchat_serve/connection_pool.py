@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, takewhile
 from threading import Event as Flag
 from threading import Thread
 
@@ -171,7 +171,8 @@ class ConnectionPool:
     ) -> None:
         try:
             shown = set[str]()
-            for event in chain.from_iterable(connection.stream_events(each, stream.cancelled) for each in requests):
+            wanted = takewhile(lambda _request: not stream.cancelled.is_set(), requests)
+            for event in chain.from_iterable(connection.stream_events(each, stream.cancelled) for each in wanted):
                 if isinstance(event, LoadingProgress) and event.stage not in shown:
                     shown.add(event.stage)
                     self._notify(event.stage)
