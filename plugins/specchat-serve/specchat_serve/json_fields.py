@@ -58,11 +58,14 @@ def parse_json_body(body: bytes) -> JsonObject:
     """The JSON object of a body; RequestError for anything else."""
     try:
         value = json.loads(body)
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise RequestError(f"{_surrogate_path(value).removeprefix('.')}: {SURROGATE}") from None
+        text = json.dumps(value, ensure_ascii=False)
     except (ValueError, RecursionError):
         raise RequestError("the body of the request is not JSON") from None
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        path = _surrogate_path(value).removeprefix(".")
+        raise RequestError(f"{path or 'the body of the request'}: {SURROGATE}") from None
     if not isinstance(value, dict):
         raise RequestError("the body of the request must be a JSON object")
     return cast("JsonObject", value)
