@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from time import perf_counter
 from typing import Self
 
@@ -26,6 +27,7 @@ from specchat.chat.events import (
 )
 from specchat.chat.plain_baseline import UNKNOWN_ESTIMATE, PlainEstimate
 from specchat.engine.decode import Step
+from specchat.engine.probabilities import TokenProbabilities
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,25 +121,31 @@ def step_done(
     step: Step, token_count: int, token_bytes: Callable[[int], bytes], plain: PlainEstimate = UNKNOWN_ESTIMATE
 ) -> StepDone:
     """The step with so many of its committed tokens, as the user gets it."""
-    sources = [*step.accepted_sources, TARGET]
-    committed = tuple(
-        CommittedToken(token, token_bytes(token), source)
-        for token, source in zip(step.committed_tokens[:token_count], sources[:token_count], strict=True)
-    )
-    if step.probabilities:
-        committed = tuple(
-            replace(
-                token, probability=known.committed,
-                likeliest=tuple(LikelyToken(token_bytes(id), share) for id, share in known.likeliest),
-            )
-            for token, known in zip(committed, step.probabilities[:token_count], strict=True)
-        )  # fmt: skip
+    sources = [*step.accepted_sources, TARGET][:token_count]
+    committed = tokens_with_bytes(step.committed_tokens[:token_count], sources, step.probabilities, token_bytes)
     draft_tokens = tuple(step.tree.tokens[1:])
     return StepDone(
         draft_tokens, tuple(step.tree.parents[1:]), committed, step.draft_seconds, step.verify_seconds,
         draft_token_bytes=tuple(map(token_bytes, draft_tokens)), draft_sources=tuple(step.tree.sources[1:]),
         plain_seconds=plain.seconds, plain_error=plain.error,
     )  # fmt: skip
+
+
+def tokens_with_bytes(
+    ids: Sequence[int],
+    sources: Sequence[str],
+    probabilities: Sequence[TokenProbabilities | None],
+    token_bytes: Callable[[int], bytes],
+) -> tuple[CommittedToken, ...]:
+    """Tokens as a reader gets them, with their probabilities where these are known."""
+    committed = list[CommittedToken]()
+    for token, source, known in zip_longest(ids, sources, probabilities[: len(ids)]):
+        token_of = CommittedToken(token, token_bytes(token), source)
+        if known is not None:
+            likeliest = tuple(LikelyToken(token_bytes(id), share) for id, share in known.likeliest)
+            token_of = replace(token_of, probability=known.committed, likeliest=likeliest)
+        committed.append(token_of)
+    return tuple(committed)
 
 
 def describe_drafters(steps: Iterable[StepDone]) -> str:

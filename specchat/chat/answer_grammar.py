@@ -6,21 +6,25 @@ does not see when it is done, so its answer is due when it repeats a call, and b
 """
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from specchat.chat.drafted_text import LoadedModels
-from specchat.chat.request import CHOICES, EDIT_TASKS, REGEX, AnswerFormat, Request
+from specchat.chat.request import CHOICES, EDIT_TASKS, LARK, REGEX, SCHEMA, Request
 from specchat.chat.tools import ANY_TOOL, CALL_OR_ANSWER, SOME_TOOL, Tool
 from specchat.chat.transcript import Turn
 from specchat.engine.grammar import Grammar
 from specchat.profile import Prompt
 from specchat.profile.keys import FREE_CALLS, GRAMMAR_CALLS, Agent
+from specchat.text.closed_schema import closed
 from specchat.text.llguidance_grammar import compile_grammar
 from specchat.text.thinking_budget import make_thinking_budget
-from specchat.text.tool_grammar import forced_call_grammar, free_call_grammar
+from specchat.text.tool_grammar import call_grammar, closed_in_time, free_call_grammar
 
 THINKING_SHARE = 0.75  # of the tokens of an answer: a thought without a limit of its own leaves the rest for the text
+ESCAPED_OR_SLASH = re.compile(r"\\.|/")
 ANSWER_SCHEMA = {
     "type": "object", "properties": {"text": {"type": "string", "minLength": 1}}, "required": ["text"],
 }  # fmt: skip
@@ -33,26 +37,48 @@ def thinking_of(request: Request, prompt: Prompt) -> str:
     return request.thinking or prompt.thinking
 
 
-def format_grammar(answer_format: AnswerFormat | None, models: LoadedModels) -> Grammar | None:
-    """That of the required format. UsageError for a schema or a regular expression that cannot be one."""
-    if answer_format is None:
+def required_grammar(request: Request, models: LoadedModels) -> Grammar | None:
+    """That of a required format or call, or of both: the format binds the text, and calls stay calls.
+
+    UsageError for a schema or a regular expression that cannot be one.
+    """
+    tokenizer, columns, form = models.tokenizer, _columns(models), request.answer_format
+    if request.forced_schemas:
+        return call_grammar(tokenizer, request.forced_schemas, columns)
+    if form is None:
         return None
-    is_choice = answer_format.kind == CHOICES
-    kind, source = (REGEX, answer_format.regex) if is_choice else (answer_format.kind, answer_format.text)
-    return compile_grammar(kind, source, models.tokenizer, _columns(models))
+    kind, source = form.kind, form.text
+    if kind == CHOICES:
+        kind, source = REGEX, form.regex
+    elif kind == SCHEMA:
+        source = json.dumps(closed(form.value))
+    grammar = compile_grammar(kind, source, tokenizer, columns)
+    if not request.offered_tools or kind == LARK:
+        return grammar
+    text = f"%json {source}" if kind == SCHEMA else f"/{ESCAPED_OR_SLASH.sub(_escape_slash, source)}/"
+    return call_grammar(tokenizer, _offered_schemas(request), columns, text)
 
 
-def thought_and_call_grammar(
-    request: Request, models: LoadedModels, limit: int, *, opens_thought: bool
+def grammar_within(
+    limit: int, required: Grammar | None, request: Request, models: LoadedModels, *, opens_thought: bool
 ) -> Grammar | None:
-    """The call that the request forces, or the limit of the thought and the calls behind it; None without any."""
-    tokenizer, schemas, columns = models.tokenizer, request.forced_schemas, _columns(models)
-    if schemas:
-        return forced_call_grammar(tokenizer, schemas, columns, limit, is_lenient=bool(request.answer_tool))
+    """The required grammar, closed within so many tokens; else the limit of a thought, and the calls behind it."""
+    tokenizer, columns, form = models.tokenizer, _columns(models), request.answer_format
+    offered = request.forced_schemas or _offered_schemas(request)
+    if required is not None:
+        schemas = [*offered.values(), *([form.value] if form and form.kind == SCHEMA else [])]
+        return closed_in_time(required, schemas, tokenizer, columns, limit) if schemas else required
     limit_of_thought = models.profile.prompt.thinking_tokens or int(limit * THINKING_SHARE)
     thought = make_thinking_budget(tokenizer, limit_of_thought, columns, is_open=opens_thought)
-    offered = {tool.name: tool.schema for tool in request.offered_tools}
     return (free_call_grammar(tokenizer, offered, columns, thought) if offered else None) or thought
+
+
+def _offered_schemas(request: Request) -> dict[str, dict[str, Any]]:
+    return {tool.name: tool.schema for tool in request.offered_tools}
+
+
+def _escape_slash(match: re.Match[str]) -> str:
+    return match[0] if len(match[0]) > 1 else f"\\{match[0]}"
 
 
 def _columns(models: LoadedModels) -> int:

@@ -17,7 +17,6 @@ from specchat.errors import SpecchatError
 
 REPETITION = "repetition"  # the finish reason of an answer that repeated itself
 TOOL_CALLS = "tool_calls"  # the finish reason of an answer that calls tools
-PROBABILITY_DIGITS = 8  # of a token, on the way to a reader
 TRUNCATED_REASONS = ("length", REPETITION)  # the model did not end the answer
 TARGET = "target"  # the source of a token that the target sampled and no drafter proposed
 NO_DRAFTER = "plain"  # the drafter of steps without draft tokens
@@ -160,8 +159,8 @@ class CommittedToken:
     def to_list(self) -> list[Any]:
         """As JSON: token bytes are latin-1 text; probabilities only where they are known."""
         likeliest = ((each.token_bytes, each.probability) for each in self.likeliest)
-        known = [(name.decode("latin-1"), round(share, PROBABILITY_DIGITS)) for name, share in likeliest]
-        chance = [] if self.probability is None else [round(self.probability, PROBABILITY_DIGITS), known]
+        known = [(name.decode("latin-1"), _rounded(share)) for name, share in likeliest]
+        chance = [] if self.probability is None else [_rounded(self.probability), known]
         return [self.token_id, self.token_bytes.decode("latin-1"), self.source, *chance]
 
     @classmethod
@@ -170,6 +169,18 @@ class CommittedToken:
         probability, known = chance or (None, ())
         likeliest = tuple(LikelyToken(each.encode("latin-1"), share) for each, share in known)
         return cls(token_id, text.encode("latin-1"), source, probability, likeliest)
+
+
+def _rounded(probability: float) -> float:
+    return float(f"{probability:.8g}")  # on the way to a reader, who may want the logarithm of a small one
+
+
+@dataclass(frozen=True)
+class PromptTokens:
+    """A prompt and its tokens, before the completion of a request that echoes it. The first one has no probability."""
+
+    text: str
+    tokens: tuple[CommittedToken, ...]
 
 
 @dataclass(frozen=True)
@@ -405,5 +416,5 @@ class Failed:
 
 Event = (
     Waiting | LoadingProgress | Notice | PrefillProgress | Routed | TextDelta | ThinkingDelta | ToolCallDelta | StepDone
-    | Finished | Failed
+    | PromptTokens | Finished | Failed
 )  # fmt: skip

@@ -9,20 +9,23 @@ than the accepted ones save.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from threading import Event as Flag
 from time import perf_counter
 
-from specchat.chat.answer_account import AnswerAccount, step_done
+from specchat.chat.answer_account import AnswerAccount, step_done, tokens_with_bytes
 from specchat.chat.drafted_text import LoadedModels
-from specchat.chat.events import NO_OUTPUT_YET, Event, Finished, PrefillProgress, TextDelta, Totals
+from specchat.chat.events import NO_OUTPUT_YET, Event, Finished, PrefillProgress, PromptTokens, TextDelta, Totals
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.fim_tokens import Continuation, GapPrompt, find_fim_tokens, is_at_line_end, is_block_over, raw_prompt
 from specchat.chat.router import KIND_DEFAULTS
 from specchat.chat.running_answer import sampler_of
 from specchat.chooser.acceptance import PLAIN
 from specchat.chooser.chooser import Chooser
+from specchat.engine.cache_sizes import SCRATCH_ROWS
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import AnswerTask, Drafter
+from specchat.engine.probabilities import TokenProbabilities
 from specchat.text.detokenize import Detokenizer, StopStrings
 
 TASK_KIND = "completion"  # for what the chooser learns
@@ -58,11 +61,15 @@ class FimCompleter:
         if self.fim_tokens is None and not request.is_raw and not is_at_line_end(request):
             yield Finished(INSIDE_LINE, Totals(), self.explanation)
             return
+        room = window - limit if limit or request.wants_probabilities else request.max_context_tokens
         prompt = (
-            raw_prompt(models.tokenizer, request, window - limit)
-            if request.is_raw
-            else self.prompts.build_prompt(request, window - limit)
+            raw_prompt(models.tokenizer, request, room) if request.is_raw else self.prompts.build_prompt(request, room)
         )
+        if request.echoes:
+            yield from self._echo(prompt.token_ids, request, deadline)
+            if not limit or deadline.end_reason():
+                yield Finished(deadline.end_reason() or "length", Totals(prompt_tokens=len(prompt.token_ids)))
+                return
         if not prompt.token_ids:
             yield Finished("stop", Totals(), self.explanation)
             return
@@ -89,6 +96,21 @@ class FimCompleter:
             models.save_learned()
             yield Finished(reason, account.totals(), self.explanation)
 
+    def _echo(self, ids: list[int], request: FimRequest, deadline: _Deadline) -> Iterator[Event]:
+        """The prompt itself, with the probabilities of its tokens if they are wanted."""
+        tokenizer, known = self.models.tokenizer, list[TokenProbabilities | None]([None])
+        if request.wants_probabilities and ids:
+            generation, pool = Generation(self.models.target), self.models.target.pool
+            with closing(generation), pool.acquire_slot(generation.cache, len(ids) + SCRATCH_ROWS):
+                for scored in generation.score(ids, min(tokenizer.vocab_size, self.models.target.vocab_size)):
+                    known += scored
+                    yield PrefillProgress(len(known), len(ids))
+                    if deadline.end_reason():
+                        return
+        stream = tokenizer.detokenizer(shown_markers=tokenizer.special_token_ids)
+        tokens = tokens_with_bytes(ids, ["prompt"] * len(ids), known, tokenizer.token_bytes)
+        yield PromptTokens(request.prefix or stream.push(ids) + stream.flush(), tokens)
+
     def close(self) -> None:
         self.generation.close()
 
@@ -99,11 +121,13 @@ class FimCompleter:
         tokenizer, text, stops = self.models.tokenizer, "", StopStrings(request.stop)
         end_token_ids = self.prompts.end_token_ids
         stream = Detokenizer(lambda token: b"" if token in end_token_ids else tokenizer.token_bytes(token))
-        sampler = sampler_of(request.sampling, self.models)
+        sampler = sampler_of(request.sampling, self.models, request.logit_bias)
         to_repeat = prompt.repeated_text
-        for step in self.generation.decode(
-            GenerationConfig(self.drafter, sampler, self.models.profile.speculation.budget, limit, end_token_ids)
-        ):
+        budget = self.models.profile.speculation.budget
+        config = GenerationConfig(
+            self.drafter, sampler, budget, limit, end_token_ids, wants_probabilities=request.wants_probabilities
+        )
+        for step in self.generation.decode(config):
             pieces = [stream.push([token]) for token in step.committed_tokens]
             if to_repeat and (new_text := "".join(pieces)):
                 if not new_text.startswith(to_repeat):
@@ -112,7 +136,9 @@ class FimCompleter:
                 pieces, to_repeat = _without_beginning(pieces, len(to_repeat)), ""
             text += "".join(pieces)
             released, token_count = _push_until_stop(stops, pieces)
-            account.add_step(step_done(step, token_count, tokenizer.token_bytes))
+            account.add_step(done := step_done(step, token_count, tokenizer.token_bytes))
+            if request.wants_probabilities:
+                yield done
             if released:
                 yield TextDelta(released)
             if stops.is_found:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from specchat.chat.request import TokenBias
 from specchat.errors import UsageError
 from specchat.profile import Sampling
 
@@ -14,7 +15,10 @@ class FimRequest:
 
     `max_context_tokens` limits the prefilled tokens of prefix and suffix. `max_lines` and `timeout_seconds` end the
     completion; 0 means no limit. It ends before the first `stop` text. With `is_raw` the prefix is a whole prompt with
-    the caller's template: control tokens in it are control tokens, and only one of them ends the completion.
+    the caller's template: control tokens in it are control tokens (`parses_special`), and only one of them ends the
+    completion; `prompt_ids` stand for such a prompt, which else may begin with the tokens of every text (`adds_start`).
+    With `echoes`, a raw prompt's tokens are an event before the completion, which may then have no token at all.
+    `wants_probabilities` is of all these tokens.
     """
 
     prefix: str
@@ -26,9 +30,15 @@ class FimRequest:
     stop: tuple[str, ...] = ()
     is_raw: bool = False
     sampling: Sampling = Sampling()
+    logit_bias: tuple[TokenBias, ...] = ()
+    prompt_ids: tuple[int, ...] = ()
+    parses_special: bool = True
+    adds_start: bool = True
+    echoes: bool = False
+    wants_probabilities: bool = False
 
     def __post_init__(self) -> None:
-        if self.max_tokens < 1 or (self.max_tokens > MAX_FIM_TOKENS and not self.is_raw):
+        if self.max_tokens < (not self.echoes) or (self.max_tokens > MAX_FIM_TOKENS and not self.is_raw):
             raise UsageError(
                 f"max_tokens of a completion must lie between 1 and {MAX_FIM_TOKENS}, not {self.max_tokens}"
             )

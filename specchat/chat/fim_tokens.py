@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from specchat.chat.fim_request import FimRequest
-from specchat.chat.request import MAX_CHARACTERS_PER_TOKEN
+from specchat.chat.request import MAX_CHARACTERS_PER_TOKEN, check_token_ids
+from specchat.errors import ContextError
 from specchat.text.tokenizer import Tokenizer
 
 PREFIX_TOKEN_SHARE = 0.75  # of the context; the rest is for the suffix
@@ -165,9 +166,16 @@ class Continuation:
 
 def raw_prompt(tokenizer: Tokenizer, request: FimRequest, max_tokens: int) -> GapPrompt:
     """A prompt with its own control tokens, after those that begin every text; its end where it is too long."""
-    ids = tokenizer.encode(request.prefix[-max_tokens * MAX_CHARACTERS_PER_TOKEN :], parse_special=True)
-    start = [] if ids[:1] == tokenizer.start_token_ids[:1] else tokenizer.start_token_ids
-    return GapPrompt([*start, *ids[len(start) - max_tokens :]])
+    given, start = list(request.prompt_ids), list[int]()
+    check_token_ids(given, tokenizer.vocab_size)
+    if not given:
+        text = request.prefix[-max_tokens * MAX_CHARACTERS_PER_TOKEN :]
+        given = tokenizer.encode(text, parse_special=request.parses_special)
+        if request.adds_start and given[:1] != tokenizer.start_token_ids[:1]:
+            start = tokenizer.start_token_ids
+    if request.echoes and len(start) + len(given) > max_tokens:
+        raise ContextError(f"the prompt has {len(given)} tokens, and there is room for {max_tokens}; send less")
+    return GapPrompt([*start, *given[len(start) - max_tokens :]])
 
 
 def is_at_line_end(request: FimRequest) -> bool:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -70,6 +70,19 @@ class AnswerFormat:
 
 
 @dataclass(frozen=True)
+class TokenBias:
+    """What is added to the logit of a token before it is sampled."""
+
+    token_id: int
+    bias: float
+
+
+def check_token_ids(ids: Sequence[int], vocab_size: int) -> None:
+    if unknown := next((token for token in ids if not 0 <= token < vocab_size), None):
+        raise UsageError(f"there is no token {unknown}; the model has the tokens 0 to {vocab_size - 1}")
+
+
+@dataclass(frozen=True)
 class Attachment:
     name: str
     text: str
@@ -83,8 +96,9 @@ class Request:
     the command that makes the request wants (EDIT_TASKS), "" in a chat. `file_to_rewrite` names the file, attached here
     or earlier in the conversation, of which the answer will be a new version. `answer_prefix` is the beginning of the
     answer, which the model continues. `wants_probabilities`: the steps carry the probabilities of their tokens, for the
-    inspector. `tool_results` answer the calls of the last turn; with them, the text may be empty. `tool_choice` is one
-    of TOOL_CHOICES, CALL_OR_ANSWER, or the name of the tool that the answer must call. `answer_tool` is the tool whose
+    inspector. `only_renders`: the answer is the prompt as the chat template writes it. `tool_results` answer the calls
+    of the last turn; with them, the text may be empty. `tool_choice` is one of TOOL_CHOICES, CALL_OR_ANSWER, or the
+    name of the tool that the answer must call. `answer_tool` is the tool whose
     call is the text of the answer; a session sets it (`answer_grammar.py`). `compacts`: what the model reads of earlier
     rounds of tools is shortened when the context window is full (`context_fit.py`).
     """
@@ -102,6 +116,8 @@ class Request:
     answer_format: AnswerFormat | None = None
     thinking: str | None = None
     wants_probabilities: bool = False
+    only_renders: bool = False
+    logit_bias: tuple[TokenBias, ...] = ()
     tools: tuple[Tool, ...] = ()
     tool_choice: str = ANY_TOOL
     tool_results: tuple[ToolResult, ...] = ()
@@ -119,8 +135,6 @@ class Request:
             raise UsageError(f"thinking must be one of {', '.join(THINKING_MODES)}, not {self.thinking!r}")
         if self.tool_choice not in (*TOOL_CHOICES, CALL_OR_ANSWER, *(tool.name for tool in self.tools)):
             raise UsageError(f"tool_choice: no tool is named {self.tool_choice!r}")
-        if self.answer_format and self.forced_schemas:
-            raise UsageError("an answer that must call a tool has its form from the tool; give no format")
         if "" in self.stop:
             raise UsageError("a stop string must not be empty")
 

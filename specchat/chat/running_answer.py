@@ -13,7 +13,7 @@ from threading import Event as Flag
 from typing import Protocol
 
 from specchat.chat.answer_account import AnswerAccount, step_done
-from specchat.chat.answer_grammar import format_grammar, thinking_of, thought_and_call_grammar, with_answer_tool
+from specchat.chat.answer_grammar import grammar_within, required_grammar, thinking_of, with_answer_tool
 from specchat.chat.answer_parts import AnswerParts
 from specchat.chat.context_fit import ContextFit
 from specchat.chat.drafted_text import DraftedText, LoadedModels
@@ -35,7 +35,7 @@ from specchat.chat.events import (
 from specchat.chat.plain_baseline import UNKNOWN_ESTIMATE
 from specchat.chat.prompt import NextPrompt
 from specchat.chat.repetition import EXPLANATION, Repetition, RepetitionDetector
-from specchat.chat.request import Request
+from specchat.chat.request import Request, TokenBias, check_token_ids
 from specchat.chat.router import Route, choose_route
 from specchat.chat.transcript import Question, TextOwner, Turn
 from specchat.chooser.acceptance import PLAIN
@@ -47,6 +47,7 @@ from specchat.hub.model_size import is_small, too_small
 from specchat.profile import Sampling
 from specchat.text.answer_stream import AnswerStream, StreamedParts
 from specchat.text.chat_format import AUTO_THINKING
+from specchat.text.closed_schema import schema_notices
 from specchat.text.tokenizer import Tokenizer
 from specchat.threads import ThreadWatchdog
 
@@ -76,8 +77,8 @@ class RunningAnswer:
         request = with_edit_contract(question.request, question.turns, profile.prompt)
         request = with_answer_tool(request, question.turns, profile.agent, reads_tools=reads_tools)
         self.fit = ContextFit(models, request, question.turns, thinking_of(request, profile.prompt))
-        self.sampler = sampler_of(request.sampling(models.profile.sampling), models)
-        self.grammar = format_grammar(request.answer_format, models)
+        self.sampler = sampler_of(request.sampling(models.profile.sampling), models, request.logit_bias)
+        self.grammar = required_grammar(request, models)
         self.text: DraftedText | None = None  # while it is computed
         self.parts = self._no_parts()
         self.repetition: Repetition | None = None
@@ -130,6 +131,10 @@ class RunningAnswer:
         prompt, shortened = self.fit.shortened_prompt()
         if shortened:
             yield Notice(shortened)
+        if self.request.only_renders:
+            yield TextDelta(prompt.rendered_prompt + self.request.answer_prefix)
+            yield Finished("stop", self._totals())
+            return
         limit, recalls = self.fit.max_new_tokens(prompt), self.models.profile.speculation.recall
         with self.texts.use(prompt.token_ids, self.question.owner, recalls) as self.text:
             yield from self._extend(self.text, prompt, limit)
@@ -237,11 +242,10 @@ class RunningAnswer:
     def _generation_config(
         self, route: Route, limit: int, detector: RepetitionDetector, *, opens_thought: bool
     ) -> GenerationConfig:
-        if self.grammar is None:
-            self.grammar = thought_and_call_grammar(self.request, self.models, limit, opens_thought=opens_thought)
+        grammar = grammar_within(limit, self.grammar, self.request, self.models, opens_thought=opens_thought)
         return GenerationConfig(
             self._drafted.drafters[route.variant], self.sampler, route.budget, limit,
-            self.models.tokenizer.stop_token_ids, self.grammar, self.request.wants_probabilities,
+            self.models.tokenizer.stop_token_ids, grammar, self.request.wants_probabilities,
             lambda: detector.is_in_run,
         )  # fmt: skip
 
@@ -352,6 +356,7 @@ def tool_notices(models: LoadedModels, request: Request) -> tuple[str, ...]:
     if not request.offered_tools:
         return ()
     sizes = (too_small("work with tools", "check what it calls"),) * is_small(models.profile.models)
+    sizes += schema_notices({tool.name: tool.schema for tool in request.offered_tools})
     if models.tokenizer.chat.reads_tools:
         return sizes
     how = "and a grammar makes every answer a call or a text" if request.answer_tool else "in the form of Hermes"
@@ -359,13 +364,15 @@ def tool_notices(models: LoadedModels, request: Request) -> tuple[str, ...]:
     return *sizes, f"{name} has no template for tools: they are described in the system prompt, {how}"
 
 
-def sampler_of(sampling: Sampling, models: LoadedModels) -> Sampler:
+def sampler_of(sampling: Sampling, models: LoadedModels, logit_bias: Sequence[TokenBias] = ()) -> Sampler:
     """The sampler of an answer. Each draws a new seed unless one is given."""
+    vocab_size = min(models.tokenizer.vocab_size, models.target.vocab_size)
+    check_token_ids([each.token_id for each in logit_bias], vocab_size)
     return Sampler(
         temperature=sampling.temperature,
         top_k=sampling.top_k, top_p=sampling.top_p, min_p=sampling.min_p,
         repetition_penalty=sampling.repetition_penalty,
         frequency_penalty=sampling.frequency_penalty, presence_penalty=sampling.presence_penalty,
         seed=secrets.randbits(SEED_BITS) if sampling.seed is None else sampling.seed,
-        vocab_size=min(models.tokenizer.vocab_size, models.target.vocab_size),
+        vocab_size=vocab_size, biases=tuple({each.token_id: each.bias for each in logit_bias}.items()),
     )  # fmt: skip

@@ -1,4 +1,5 @@
 """Penalties on tokens that the text has already: what every node of a tree loses for the text and for its own path.
+The biases of single tokens, which a request may give, go with them.
 
 Sampling and drafting use this one function, so that drafts are ranked by the rules that the target will sample by. A
 text has few of the tokens of a vocabulary, and only their columns are read and written. Knows logits and tokens; knows
@@ -59,12 +60,14 @@ class _PathTokens(NamedTuple):
 class Penalties:
     """The repetition penalty of transformers, and then those of OpenAI on the tokens of the answer.
 
-    A token that occurs `count` times in the answer loses `frequency` * `count` + `presence`.
+    A token that occurs `count` times in the answer loses `frequency` * `count` + `presence`. Before all of them, some
+    tokens gain or lose their `biases`, in the text or not.
     """
 
     repetition: float = 1.0
     frequency: float = 0.0
     presence: float = 0.0
+    biases: tuple[tuple[int, float], ...] = ()  # of different tokens
 
     def apply(
         self,
@@ -78,6 +81,10 @@ class Penalties:
         The draft tokens before a row count as committed: they get their values after those of the text.
         """
         device, path_tokens = logits.device, _path_tokens(draft_paths or ())
+        if self.biases:
+            biased, biases = (torch.tensor(each) for each in zip(*self.biases, strict=True))
+            columns, is_known = _columns_of(copy_to_device(biased, device), logits, token_ids, seen)
+            logits[:, columns[is_known]] += copy_to_device(biases.to(logits.dtype), device)[is_known]
         ids = seen.ids_on_device()
         columns, is_known = _columns_of(ids, logits, token_ids, seen)
         text = self._penalized(logits.index_select(1, columns[is_known]).float(), seen.counts[ids[is_known]])

@@ -102,6 +102,7 @@ class Sampler:
     presence_penalty: float = 0.0
     seed: int = 0
     vocab_size: int | None = None  # token ids from here on are padding and never sampled
+    biases: tuple[tuple[int, float], ...] = ()  # what single tokens gain or lose, which counts as a penalty
 
     @property
     def has_penalties(self) -> bool:
@@ -109,7 +110,7 @@ class Sampler:
 
     @property
     def penalties(self) -> Penalties:
-        return Penalties(self.repetition_penalty, self.frequency_penalty, self.presence_penalty)
+        return Penalties(self.repetition_penalty, self.frequency_penalty, self.presence_penalty, self.biases)
 
     @property
     def is_truncating(self) -> bool:

@@ -24,6 +24,7 @@ from specchat.chat.events import (
     LoadingProgress,
     Notice,
     PrefillProgress,
+    PromptTokens,
     Routed,
     StepDone,
     TextDelta,
@@ -195,6 +196,7 @@ EVENTS: dict[str, type[Event]] = {
     "loading": LoadingProgress,
     "notice": Notice,
     "prefill": PrefillProgress,
+    "prompt_tokens": PromptTokens,
     "routed": Routed,
     "text_delta": TextDelta,
     "thinking_delta": ThinkingDelta,
@@ -238,7 +240,7 @@ def request_to_json(request: Request) -> JsonObject:
     """A request as params. The answer format becomes a key of its kind (schema, regex or choices)."""
     answer_format, params = request.answer_format, to_json(request)
     del params["answer_format"], params["answer_tool"]
-    for name in ("wants_probabilities", "tools", "tool_results", "compacts"):
+    for name in ("wants_probabilities", "only_renders", "logit_bias", "tools", "tool_results", "compacts"):
         if not params[name]:
             del params[name]
     if request.tool_choice == ANY_TOOL:

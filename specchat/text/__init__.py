@@ -15,5 +15,6 @@ tool_formats       how the families of models write tool calls, as a table
 tool_calls         streamed text → text and tool calls
 answer_stream      streamed token ids → thinking, text and tool calls
 llguidance_grammar JSON schema or regular expression → a grammar over tokens
+closed_schema      a JSON schema as a grammar follows it
 tool_grammar       the tools that must be called, or may be → a grammar over tokens
 """

@@ -36,8 +36,8 @@ class TemplateError(Exception):
 class ChatTemplate:
     def __init__(self, source: str | None, special_tokens: Mapping[str, str]) -> None:
         self.special_tokens = dict(special_tokens)
-        self.is_plain = source is None  # a base model: texts, and no roles
-        self.source = PLAIN_TEMPLATE if source is None else source
+        self.is_plain = not (source or "").strip()  # a base model: texts, and no roles
+        self.source = PLAIN_TEMPLATE if self.is_plain else source or ""
         self._template = _compile(self.source)
 
     @cached_property

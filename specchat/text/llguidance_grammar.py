@@ -91,6 +91,16 @@ def compile_grammar(kind: str, source: str, tokenizer: Tokenizer, vocab_size: in
     return TokenGrammar(matcher(tokens, grammar, log_level=0), vocab_size, tokenizer.stop_token_ids)
 
 
+def check_schema(schema: dict[str, Any]) -> tuple[bool, list[str]]:
+    """Whether no grammar follows this schema at all, and what is wrong or, with the option "lenient", left out."""
+    matcher = _library().LLMatcher
+    try:
+        is_wrong, messages = matcher.validate_grammar_with_warnings(matcher.grammar_from_json_schema(schema), None)
+    except ValueError as fault:
+        is_wrong, messages = True, [str(fault)]
+    return is_wrong, list(map(_first_error_line, messages))
+
+
 @lru_cache(maxsize=2)
 def _llguidance_tokenizer(tokenizer: Path, vocab_size: int, stop_token_ids: tuple[int, ...]) -> Any:
     text = (tokenizer / "tokenizer.json").read_text(encoding="utf-8")

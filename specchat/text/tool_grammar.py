@@ -1,6 +1,7 @@
 """Tool calls as grammars over tokens: a call of one of the tools, with arguments that its schema allows.
 
-A forced call is the whole answer. In an answer that may call tools, the grammar begins behind the marker of a call.
+A forced call is the whole answer, as is a text in a required format, in place of which tools may be called. Else the
+grammar begins behind the marker of a call.
 
 A grammar alone lets a model write a string or a list until the answer is at its limit, and a call that is cut is
 invalid. So from some token on, what closes the call is allowed alone, wherever the grammar allows it. All of it depends
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -20,78 +21,55 @@ import torch
 from torch import Tensor
 
 from specchat.engine.grammar import Grammar
-from specchat.errors import UsageError
-from specchat.text.llguidance_grammar import FIXED_SPACES, LARK, TokenGrammar, compile_grammar
+from specchat.text.closed_schema import least_objects, tool_schema
+from specchat.text.llguidance_grammar import LARK, TokenGrammar, compile_grammar
 from specchat.text.thinking_budget import Phase, ThinkingBudget
 from specchat.text.tokenizer import Tokenizer
 from specchat.text.tool_calls import JsonPlace
 
-ANY_OBJECT = {"type": "object", "additionalProperties": True}
 BRACKETS = re.compile(rb"[\]}\s]*[\]}][\]}\s]*")
 CLOSING_TOKENS = 64  # at least, for the fields that a schema requires
 COMMA, QUOTE, NO_OPENING = re.compile(rb","), re.compile(rb'"'), re.compile(rb"[^\[{]+")
 
 
-def forced_call_grammar(
-    tokenizer: Tokenizer,
-    schemas: Mapping[str, Mapping[str, Any]],
-    vocab_size: int,
-    max_tokens: int,
-    *,
-    is_lenient: bool = False,
-) -> Grammar:
-    """Exactly one call of one of these tools, closed within `max_tokens` if its schema lets it end.
+def call_grammar(
+    tokenizer: Tokenizer, schemas: Mapping[str, Mapping[str, Any]], vocab_size: int, text: str = ""
+) -> TokenGrammar:
+    """Exactly one call of one of these tools, or the text that this rule of Lark describes."""
+    return compile_grammar(LARK, _call_lark(tokenizer, schemas, text=text), tokenizer, vocab_size)
 
-    A schema that the grammar does not support is refused, or if lenient, stands for any object.
-    """
 
-    def compiled(some: Mapping[str, Mapping[str, Any]]) -> TokenGrammar:
-        return compile_grammar(LARK, _call_lark(tokenizer, some), tokenizer, vocab_size)
-
-    def is_supported(schema: Mapping[str, Any]) -> bool:
-        try:
-            compiled({"tool": schema})
-        except UsageError:
-            return False
-        return True
-
-    try:
-        grammar = compiled(schemas)
-    except UsageError:
-        if not is_lenient:
-            raise
-        schemas = {name: schema if is_supported(schema) else ANY_OBJECT for name, schema in schemas.items()}
-        grammar = compiled(schemas)
-    level_tokens = max(len(tokenizer.encode(text)) for schema in schemas.values() for text in _least_objects(schema))
+def closed_in_time(
+    grammar: Grammar, schemas: Iterable[Mapping[str, Any]], tokenizer: Tokenizer, vocab_size: int, max_tokens: int
+) -> ClosingGrammar:
+    """A grammar of JSON, closed within `max_tokens` if these schemas let it end."""
+    level_tokens = max(len(tokenizer.encode(text)) for schema in schemas for text in least_objects(schema))
     return ClosingGrammar(grammar, tokenizer, vocab_size, ClosingTime(max_tokens, level_tokens))
 
 
 def free_call_grammar(
     tokenizer: Tokenizer, schemas: Mapping[str, Mapping[str, Any]], vocab_size: int, thought: ThinkingBudget | None
 ) -> CallsInText | None:
-    """Free text, in which calls are valid. None where a marker does not tell that a call begins, or several may follow.
-
-    A schema that the grammar does not support leaves the calls to the model.
-    """
+    """Free text with valid calls. None where a marker does not tell that a call begins, or several may follow."""
     form = tokenizer.chat.tool_format
     if not form.marker or form.next_call or form.last or form.read_arguments:
         return None
-    try:
-        call = compile_grammar(LARK, _call_lark(tokenizer, schemas, is_begun=True), tokenizer, vocab_size)
-    except UsageError:
-        return None
+    call = compile_grammar(LARK, _call_lark(tokenizer, schemas, is_begun=True), tokenizer, vocab_size)
     return CallsInText(tokenizer, call, vocab_size, thought)
 
 
-def _call_lark(tokenizer: Tokenizer, schemas: Mapping[str, Mapping[str, Any]], *, is_begun: bool = False) -> str:
+def _call_lark(
+    tokenizer: Tokenizer, schemas: Mapping[str, Mapping[str, Any]], *, is_begun: bool = False, text: str = ""
+) -> str:
     form = tokenizer.chat.tool_format
     beginning = form.opening.removeprefix(form.marker) if is_begun else form.opening
     calls = [
         f"call_{number}: {_literal(tokenizer, beginning + name + form.between)} arguments_{number} "
-        f"{_literal(tokenizer, form.after)}\narguments_{number}: %json {json.dumps(_closed(schema))}"
+        f"{_literal(tokenizer, form.after)}\narguments_{number}: %json {json.dumps(tool_schema(schema))}"
         for number, (name, schema) in enumerate(schemas.items())
     ]
-    return "\n".join([f"start: {' | '.join(f'call_{number}' for number in range(len(calls)))}", *calls])
+    names = [*(f"call_{number}" for number in range(len(calls))), *(["text"] if text else [])]
+    return "\n".join([f"start: {' | '.join(names)}", *calls, *([f"text: {text}"] if text else [])])
 
 
 def _literal(tokenizer: Tokenizer, text: str) -> str:
@@ -108,45 +86,9 @@ def _literal(tokenizer: Tokenizer, text: str) -> str:
     return " ".join(written)
 
 
-def _closed(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema as llguidance gets it: with fixed spaces, and without properties that it does not name."""
-    return {**_without_other_properties(dict(schema)), "x-guidance": FIXED_SPACES}
-
-
-def _without_other_properties(schema: Any) -> Any:
-    """A model would invent properties until the answer ends; a call without them is valid all the same."""
-    if isinstance(schema, list):
-        return [_without_other_properties(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    inner = {name: _without_other_properties(each) for name, each in schema.items()}
-    is_object = schema.get("type") == "object" and isinstance(schema.get("properties", {}), dict)
-    has_parts = any(name in schema for name in ("allOf", "anyOf", "oneOf", "$ref", "patternProperties"))
-    return inner if not is_object or has_parts else {"additionalProperties": False, **inner}
-
-
-def _least_objects(schema: Any) -> Iterator[str]:
-    """The required fields of every object in a schema, with short values, as JSON."""
-    if isinstance(schema, list):
-        for each in schema:
-            yield from _least_objects(each)
-    elif isinstance(schema, dict):
-        properties, required = schema.get("properties"), schema.get("required")
-        fields = properties if isinstance(properties, dict) else {}
-        names = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
-        yield json.dumps({name: _short_value(fields.get(name)) for name in names})
-        for each in schema.values():
-            yield from _least_objects(each)
-
-
-def _short_value(schema: Any) -> Any:
-    chosen = schema.get("enum") if isinstance(schema, dict) else None
-    return chosen[0] if isinstance(chosen, list) and chosen else ""
-
-
 @dataclass(frozen=True)
 class ClosingTime:
-    """When a call must be closed: a quarter of its tokens before the end, and earlier if much is open.
+    """When a call or another JSON must be closed: a quarter of its tokens before the end, and earlier if much is open.
 
     `level_tokens`: so many may be needed for the fields that an open object still lacks.
     """
@@ -166,7 +108,9 @@ class ClosingGrammar:
     def __init__(self, grammar: Grammar, tokenizer: Tokenizer, vocab_size: int, closing_time: ClosingTime) -> None:
         self._grammar, self._token_bytes = grammar, tokenizer.token_bytes
         self._closing_time = closing_time
-        self._in_string, *self._outside = _closing_masks(tokenizer, vocab_size)
+        self._in_string, *outside = _closing_masks(tokenizer, vocab_size)
+        ends = torch.isin(torch.arange(vocab_size), torch.tensor(sorted(tokenizer.stop_token_ids)))
+        self._outside = [ends, *outside]
         self._places = [JsonPlace()]  # before the first token, and after each
 
     def allowed_mask(self) -> Tensor:

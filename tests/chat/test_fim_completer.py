@@ -9,16 +9,17 @@ from threading import Event as Flag
 
 import pytest
 
-from specchat.chat.events import Event, Finished, PrefillProgress, TextDelta, Totals
+from specchat.chat.events import Event, Finished, PrefillProgress, PromptTokens, StepDone, TextDelta, Totals
 from specchat.chat.fim_completer import NO_FIM_TOKENS, FimCompleter
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.fim_tokens import raw_prompt
-from specchat.chat.request import Request
+from specchat.chat.request import Request, TokenBias
 from specchat.chooser.chooser import ChooserState
 from specchat.chooser.costs import Costs
 from specchat.chooser.curve import Curve
 from specchat.engine import pass_clock
 from specchat.engine.drafter import Drafter
+from specchat.errors import ContextError, UsageError
 from specchat.loading.load_engine import Engine, load_engine
 from specchat.profile import Profile, Sampling
 from tests.each_row import each_row
@@ -247,3 +248,81 @@ def test_a_raw_prompt_goes_on_behind_its_block_and_keeps_its_end():
     kept = raw_prompt(engine().models.tokenizer, FimRequest(long + "last", is_raw=True), 100).token_ids
     assert 100 == len(kept) and engine().models.tokenizer.encode("last")[-1] == kept[-1]
     assert FimRequest("x", max_tokens=5000, is_raw=True).max_tokens == 5000
+
+
+def echoed(**fields: object) -> PromptTokens:
+    completer = completer_of(engine())
+    try:
+        events = list(completer.complete(FimRequest(max_tokens=0, is_raw=True, echoes=True, **fields), Flag()))
+    finally:
+        completer.close()
+    return next(event for event in events if isinstance(event, PromptTokens))
+
+
+def test_an_echo_has_the_tokens_of_a_prompt_and_the_prompt_of_tokens():
+    tokenizer = engine().models.tokenizer
+    rendered = tokenizer.chat.render([{"role": "user", "content": "x = 1"}])
+
+    parsed, plain = echoed(prefix=rendered), echoed(prefix=rendered, parses_special=False)
+
+    ids = [token.token_id for token in parsed.tokens]
+    assert tokenizer.encode(rendered, parse_special=True) == ids != [token.token_id for token in plain.tokens]
+    assert rendered == parsed.text == plain.text == echoed(prefix="", prompt_ids=tuple(ids)).text
+    assert ("", ()) == (echoed(prefix="").text, echoed(prefix="").tokens)
+
+
+def test_the_probabilities_of_an_echo_are_those_of_the_completion():
+    """A greedy completion, and then the same text as a prompt: what was sampled is likeliest there, too."""
+    completer, prompt = completer_of(engine()), "def add(a, b):\n    "
+    request = FimRequest(prompt, max_tokens=80, is_raw=True, wants_probabilities=True)
+    written = [
+        token
+        for event in completer.complete(request, Flag())
+        if isinstance(event, StepDone)
+        for token in event.committed_tokens
+    ]
+    completer.close()
+    ids = (*engine().models.tokenizer.encode(prompt), *(token.token_id for token in written))
+
+    scored = echoed(prefix="", prompt_ids=ids, wants_probabilities=True).tokens
+
+    assert scored[0].probability is None and len(scored) == len(ids) and len(written) > 20
+    for token, known in zip(scored[-len(written) :], written, strict=True):
+        assert token.likeliest[0].token_bytes == known.token_bytes
+        assert token.probability == pytest.approx(known.probability, abs=1e-3)
+
+
+def test_an_echo_refuses_unknown_tokens_and_what_is_too_long():
+    with pytest.raises(UsageError, match="there is no token 99999999"):
+        echoed(prefix="", prompt_ids=(1, 99_999_999))
+    with pytest.raises(ContextError, match="the prompt has"):
+        echoed(prefix="x " * 50_000, wants_probabilities=True)
+    with pytest.raises(UsageError, match="max_tokens"):
+        FimRequest("x", max_tokens=0)
+
+
+def test_a_biased_completion_is_the_same_with_every_drafter():
+    prompt, vocabulary = "def add(a, b):\n    ", engine().models.tokenizer.encode(" return a")
+    bias = tuple(TokenBias(token, 5.0) for token in vocabulary)
+    texts = {raw_text(prompt, variant, logit_bias=bias) for variant in ("auto", "lookup", "plain")}
+
+    assert 1 == len(texts) and texts != {raw_text(prompt, "plain")}
+
+
+def test_a_control_token_is_one_in_a_raw_prompt_and_text_in_a_message_of_its_template():
+    tokenizer = engine().models.tokenizer
+    special = tokenizer.special_token_ids
+    word = tokenizer.token_bytes(next(iter(tokenizer.stop_token_ids))).decode()
+
+    def rendered(text: str) -> str:
+        with engine().create_session() as session:
+            events = list(session.ask(Request(text, only_renders=True)))
+        assert not session.turns and events[-1].totals.completion_tokens == 0
+        return text_of(events)
+
+    def control_tokens(prompt: str) -> list[int]:
+        return [token.token_id for token in echoed(prefix=prompt).tokens if token.token_id in special]
+
+    assert control_tokens(rendered(f"one {word} two")) == control_tokens(rendered("one two")) != []
+    assert control_tokens(f"one {word} two") == [*tokenizer.encode(word, parse_special=True)]
+    assert [] == [t for t in echoed(prefix=f"one {word}", parses_special=False).tokens if t.token_id in special]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from functools import cache, lru_cache
 
 import pytest
 
-from specchat.chat.events import Event, Finished, StepDone, ThinkingDelta
+from specchat.chat.events import Event, Finished, Notice, StepDone, ThinkingDelta
 from specchat.chat.request import AnswerFormat, Request
 from specchat.chat.session import Session
 from specchat.chat.tools import Tool
-from specchat.errors import UsageError
+from specchat.chat.transcript import Turn
 from specchat.loading.load_engine import Engine, load_engine
 from specchat.profile import Profile
 from specchat.text.tool_formats import HERMES
@@ -124,9 +125,60 @@ def test_a_forced_call_comes_without_a_thought():
     assert opened.turns[-1].tool_calls
 
 
-def test_a_format_and_a_forced_call_exclude_each_other():
-    with pytest.raises(UsageError, match="must call a tool"):
-        Request("abc", tools=TOOLS, tool_choice="note", answer_format=AnswerFormat("regex", "a"))
+YES = {"type": "object", "properties": {"yes": {"type": "boolean"}}, "required": ["yes"]}
+FORMATS = {
+    "schema": AnswerFormat.parse("schema", YES),
+    "regex": AnswerFormat.parse("regex", "[ab]/[cd]\\/x"),
+    "choices": AnswerFormat.parse("choices", ["yes/no", "no"]),
+}
+
+
+def formatted(variant: str, kind: str, choice: str = "auto", seed: int = 0, tools: tuple[Tool, ...] = TOOLS) -> Turn:
+    """An answer that has a format and may call tools."""
+    opened = session("llama", variant=variant)
+    request = Request("abc abc", tools=tools, tool_choice=choice, seed=seed, answer_format=FORMATS[kind])
+    events = list(opened.ask(request))
+    assert isinstance(events[-1], Finished), events[-1]
+    return opened.turns[-1]
+
+
+@each_row("kind", FORMATS)
+def test_a_format_binds_the_text_and_calls_stay_calls(kind):
+    turns = [formatted("plain", kind, seed=seed) for seed in range(4)]
+
+    for turn in turns:
+        assert bool(turn.answer) != bool(turn.tool_calls)
+        assert not turn.answer or re.fullmatch(r'[ab]/[cd]/x|yes/no|no|\{"yes": (true|false)\}', turn.answer)
+        assert all(json.loads(call.arguments).keys() <= {"city", "days", "text"} for call in turn.tool_calls)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_no_drafter_changes_an_answer_that_has_a_format_or_calls(variant):
+    for seed in range(2):
+        drafted, plain = (formatted(each, "schema", seed=seed) for each in (variant, "plain"))
+        assert (drafted.answer, drafted.answer_ids) == (plain.answer, plain.answer_ids)
+
+
+def test_a_forced_call_comes_in_place_of_a_text_with_a_format():
+    turn = formatted("auto", "schema", choice="note")
+
+    assert "" == turn.answer and ["note"] == [call.name for call in turn.tool_calls]
+
+
+def test_a_part_of_the_schema_of_a_tool_is_left_out_with_the_name_of_the_tool():
+    bad = (
+        Tool.parse("odd", "", {"type": "object", "properties": {"a": {"type": "string", "not": {"const": "x"}}}}),
+        Tool.parse("far", "", {"$ref": "https://example.org/other.json"}),
+    )
+    opened = session("llama")
+
+    events = list(opened.ask(Request("abc abc", tools=(*TOOLS, *bad), tool_choice="required", seed=5)))
+
+    notices = [event.text for event in events if isinstance(event, Notice)]
+    assert "the tool 'odd' is called without a part of its schema: not" in notices
+    assert any(notice.startswith("the tool 'far' is called without") for notice in notices)
+    assert not any("'note'" in notice or "'weather'" in notice for notice in notices)
+    assert opened.turns[-1].tool_calls
 
 
 @pytest.mark.full

@@ -35,6 +35,8 @@ SAMPLERS = {
     "penalty": Sampler(repetition_penalty=1.3),
     "T0.8-penalty": Sampler(0.8, repetition_penalty=1.3, seed=5),
     "frequency": Sampler(frequency_penalty=0.8, presence_penalty=0.4),
+    "biases": Sampler(biases=((40, 4.0), (7, -100.0), (12, 2.5))),
+    "T0.8-biases": Sampler(0.8, top_k=20, presence_penalty=0.4, biases=((41, 3.0), (9, -3.0)), seed=7),
     "T0.8-frequency": Sampler(0.8, top_p=0.95, repetition_penalty=1.1, frequency_penalty=1.2, seed=6),
 }
 

@@ -197,6 +197,17 @@ def test_penalties_of_a_reduced_vocabulary_are_those_of_its_tokens():
     assert [[30]] == order.token_ids.tolist()
 
 
+def test_a_bias_is_added_to_the_logit_of_its_token_in_every_row_and_in_a_reduced_vocabulary():
+    """As OpenAI documents `logit_bias`: before the sampling, whether the text has the token or not."""
+    biased, seen = Sampler(biases=((3, -100.0), (9, 2.0))), SeenTokens([], 50, torch.device("cpu"))
+    logits, token_ids = torch.tensor([[9.0, 1.0, 2.5], [0.0, 0.0, 1.0]]), torch.tensor([3, 9, 30])
+
+    assert [[9], [9]] == biased.rank(logits, LogitRows([1, 2], [[], []], token_ids), seen).token_ids.tolist()
+    assert biased.has_penalties and biased.noise_inputs(LogitRows([1]), seen) is None  # no graph samples without it
+    penalized = biased.penalize(torch.zeros(1, 50), LogitRows([1]), seen)[0]
+    assert [-100.0, 2.0, 0.0] == penalized[[3, 9, 4]].tolist()
+
+
 def test_a_row_is_ranked_alike_alone_and_among_others():
     torch.manual_seed(6)
     logits = torch.randn(16, 3000) * 3

@@ -44,6 +44,7 @@ from specchat.chat.events import (
     LoadingProgress,
     Notice,
     PrefillProgress,
+    PromptTokens,
     Routed,
     StepDone,
     TextDelta,
@@ -276,6 +277,11 @@ class FakeCompleter:
         if request.suffix and self.explanation:
             yield Finished("inside_line", Totals(), self.explanation)
             return
+        prompt = "".join(map(chr, request.prompt_ids)) or request.prefix
+        if request.echoes:
+            shares = [None, *([0.5] if request.wants_probabilities else [None]) * len(prompt)]
+            letters = zip(prompt, shares, strict=False)
+            yield PromptTokens(prompt, tuple(CommittedToken(ord(at), at.encode(), "", share) for at, share in letters))
         while request.prefix == "slowly" and not cancelled.wait(PAUSE_SECONDS):
             yield NO_OUTPUT_YET
         if request.prefix == "endless":
@@ -283,15 +289,13 @@ class FakeCompleter:
             while not cancelled.wait(PAUSE_SECONDS):
                 yield NO_OUTPUT_YET
         stops = StopStrings(request.stop)
-        text = f"{request.prefix.upper()} {request.suffix.upper()}"
+        text = f"{prompt.upper()} {request.suffix.upper()}"
         for start in range(0, min(len(text), request.max_tokens), 3):
             yield TextDelta(stops.push(text[start : min(start + 3, request.max_tokens)]))
         is_stopped = stops.is_found
         yield TextDelta(stops.flush())
         reason = "stop" if is_stopped else "length" if len(text) > request.max_tokens else "block"
-        totals = Totals(
-            prompt_tokens=len(request.prefix), completion_tokens=min(len(text), request.max_tokens), steps=1
-        )
+        totals = Totals(prompt_tokens=len(prompt), completion_tokens=min(len(text), request.max_tokens), steps=1)
         yield Finished("cancelled" if cancelled.is_set() else reason, totals, self.explanation)
 
     def close(self) -> None:

@@ -9,6 +9,8 @@ import sys
 import pytest
 
 from specchat.text.chat_template import ChatTemplate
+from specchat.weights.gguf.gguf_tokenizer import _chat_template
+from tests.each_row import each_row
 
 MEMORY_BYTES = 2**30
 SECONDS = 60  # of processor time for one template; the slowest takes two
@@ -215,3 +217,20 @@ def test_a_hostile_template_is_refused_in_one_sentence(fraction, share):
 
     assert list(results) == list(tried), f"it ended in {list(tried)[len(results)]!r}: {ran.stderr[-300:]}"
     assert not {name for name, text in results.items() if not isinstance(text, str) or not text or "\n" in text}
+
+
+@each_row("source", [None, "", " \n"])
+def test_an_empty_template_is_none_and_the_texts_stand_one_after_the_other(source):
+    messages = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
+    template = ChatTemplate(source, {})
+
+    assert template.is_plain and "one\ntwo\n" == template.render(messages, add_generation_prompt=True)
+
+
+@each_row("template", ["", " ", None])
+def test_an_empty_template_of_a_gguf_file_is_none(template):
+    metadata = {} if template is None else {"tokenizer.chat_template": template}
+    rendered = ChatTemplate(_chat_template(metadata, "<s>"), {"bos_token": "<s>"})
+
+    assert _chat_template(metadata, None) is None
+    assert "<s>one\n" == rendered.render([{"role": "user", "content": "one"}], add_generation_prompt=True)

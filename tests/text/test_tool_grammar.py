@@ -12,7 +12,7 @@ from specchat.text.thinking import TEXT
 from specchat.text.tokenizer import Tokenizer
 from specchat.text.tool_calls import TOOL_CALL
 from specchat.text.tool_formats import FORMATS, PLAIN_JSON
-from specchat.text.tool_grammar import forced_call_grammar, free_call_grammar
+from specchat.text.tool_grammar import call_grammar, closed_in_time, free_call_grammar
 from tests import tokenizers_at_hand as at_hand
 from tests.each_row import each_row
 
@@ -47,7 +47,8 @@ def walk(grammar, stops: frozenset[int], seed: int) -> list[int]:
 @each_row("seed", range(3))
 def test_whatever_is_chosen_is_one_valid_call_within_the_limit(name, seed, tmp_path):
     tokenizer = tokenizer_of(name, tmp_path)
-    grammar = forced_call_grammar(tokenizer, SCHEMAS, tokenizer.vocab_size, LIMIT)
+    calls = call_grammar(tokenizer, SCHEMAS, tokenizer.vocab_size)
+    grammar = closed_in_time(calls, SCHEMAS.values(), tokenizer, tokenizer.vocab_size, LIMIT)
     tokens = walk(grammar, tokenizer.stop_token_ids, seed)
 
     stream = AnswerStream(tokenizer, is_continuation=False, tool_schemas=SCHEMAS)

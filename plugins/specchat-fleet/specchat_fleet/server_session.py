@@ -279,6 +279,8 @@ def _supported_request(profile: Profile, turns: Sequence[Turn], request: Request
 
 
 def chat_completion_body(profile: Profile, turns: Sequence[Turn], request: Request, seed: int) -> dict[str, Any]:
+    if request.only_renders:
+        raise UsageError(f"a server does not show the prompt that its model reads; {FALLBACK_HINT}")
     sampling = request.sampling(profile.sampling)
     values = {name: getattr(sampling, name) for name in NEUTRAL_SAMPLING}
     extra_body = {name: value for name, value in values.items() if value != NEUTRAL_SAMPLING[name]}
@@ -292,6 +294,8 @@ def chat_completion_body(profile: Profile, turns: Sequence[Turn], request: Reque
     }
     if request.offered_tools:
         body |= _tool_fields(request)
+    if request.logit_bias:
+        body["logit_bias"] = {str(each.token_id): each.bias for each in request.logit_bias}
     if request.stop:
         body["stop"] = list(request.stop)
     if request.answer_prefix:

@@ -14,14 +14,14 @@ from specchat.app.agent.agent_loop import AgentLoop, CallFinished
 from specchat.app.agent.agent_tool import Effect, ToolOutcome
 from specchat.app.agent.call_consent import Consent
 from specchat.chat.events import Event, Failed, Finished, Routed, TextDelta, ThinkingDelta, ToolCallDelta
-from specchat.chat.request import AnswerFormat, Attachment, Request
+from specchat.chat.request import AnswerFormat, Attachment, Request, TokenBias
 from specchat.chat.streamed_calls import StreamedCalls
 from specchat.chat.tools import Tool, ToolResult
 from specchat.chat.transcript import Turn
-from specchat.errors import ModelError
+from specchat.errors import ModelError, UsageError
 from specchat.profile import Profile
 from specchat_fleet.server_client import DEFAULT_TIMEOUTS, ServerTimeouts
-from specchat_fleet.server_session import ServerEngine, ServerSession, connect_server
+from specchat_fleet.server_session import ServerEngine, ServerSession, chat_completion_body, connect_server
 from tests.each_row import each_row
 
 
@@ -449,3 +449,12 @@ def test_the_switch_is_sent_to_servers_that_render_the_template(served, owner, s
     ask(session, "count 1")
 
     assert served.asked[-1].get("chat_template_kwargs") == sent
+
+
+def test_biases_are_sent_and_a_prompt_is_not_shown():
+    biased = chat_completion_body(Profile(), (), Request("hi", logit_bias=(TokenBias(5, -100.0),)), 7)
+
+    assert {"5": -100.0} == biased["logit_bias"]
+    assert "logit_bias" not in chat_completion_body(Profile(), (), Request("hi"), 7)
+    with pytest.raises(UsageError, match="does not show the prompt"):
+        chat_completion_body(Profile(), (), Request("hi", only_renders=True), 7)

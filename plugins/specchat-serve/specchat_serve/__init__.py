@@ -10,9 +10,10 @@ replies.py             an answer to a response, whole or as a stream
 json_fields.py, api_errors.py   the fields of a body, and what is wrong with them
 tool_fields.py         tools and the arguments of their calls
 openai_chat.py, openai_completions.py, openai_responses.py   the API of OpenAI: bodies to requests, answers to objects
-openai_objects.py      what these share
+choices.py, token_logprobs.py, openai_objects.py   what these share
 anthropic_messages.py  the API of Anthropic
 ollama_api.py          the API of Ollama
+llama_server_api.py    the own API of llama-server
 apply_sketch.py        a text and a sketch of its changes to the new text
 answer_counts.py       what was answered, counted
 metrics_page.py        the page for Prometheus

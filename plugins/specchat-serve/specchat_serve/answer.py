@@ -12,6 +12,7 @@ from specchat.chat.events import (
     LoadingProgress,
     Notice,
     PrefillProgress,
+    PromptTokens,
     Routed,
     StepDone,
     TextDelta,
@@ -41,6 +42,7 @@ class Answer:
     tool_calls: StreamedCalls = field(default_factory=StreamedCalls)
     stage: str = "waiting for the engine"  # for people, while there is no text
     prefill: PrefillProgress | None = None
+    echoed: PromptTokens | None = None  # the prompt, before the text
     routed: Routed | None = None
     finished: Finished | None = None
     started_at: float = field(default_factory=perf_counter)
@@ -48,11 +50,12 @@ class Answer:
     _loading_since: float | None = None
     _committed_bytes: bytearray = field(default_factory=bytearray)
     _committed_tokens: list[CommittedToken] = field(default_factory=list[CommittedToken])
+    _sent_tokens: int = 0
 
     def on_event(self, event: Event) -> Delta | None:
         """Process an event; returns what is to be sent of it. A Failed event raises its error."""
         self._note_loading(event)
-        self._keep_notice(event)
+        self._keep(event)
         match event:
             case TextDelta(text=text):
                 count = min(len(self.unsent_prefix), len(text))
@@ -70,10 +73,9 @@ class Answer:
             case StepDone(committed_tokens=tokens) if self.stop or self.keeps_tokens:
                 self._committed_bytes += b"".join(token.token_bytes for token in tokens)
                 self._committed_tokens += tokens
-            case Routed():
-                self.routed = event
-            case PrefillProgress(processed_tokens=read, prompt_tokens=prompt):
-                self.prefill, self.stage = event, f"reading {read:,} of {prompt:,} tokens"
+            case PromptTokens(text=text):
+                self.echoed = event
+                return TextDelta(text) if text else None
             case Finished(finish_reason="cancelled"):
                 raise HostError("the server cancelled the answer; ask again")
             case Finished():
@@ -98,6 +100,12 @@ class Answer:
             end += len(token.token_bytes)
             if token.token_bytes and start < end < start + len(text) + len(token.token_bytes):
                 tokens.append(token)
+        return tokens
+
+    def new_tokens(self) -> list[CommittedToken]:
+        """Those of the prompt and of the text that no chunk has had. One belongs to the chunk with its beginning."""
+        tokens = [*(self.echoed.tokens if self.echoed else ()), *self.text_tokens][self._sent_tokens :]
+        self._sent_tokens += len(tokens)
         return tokens
 
     @property
@@ -150,9 +158,17 @@ class Answer:
             "notices": list(self.notices),
         }
 
-    def _keep_notice(self, event: Event) -> None:
-        if isinstance(event, Notice):
-            self.notices.append(event.text)
+    def _keep(self, event: Event) -> None:
+        """Keep what is no part of the answer."""
+        match event:
+            case Notice(text=text) if text not in self.notices:  # which several answers share
+                self.notices.append(text)
+            case Routed():
+                self.routed = event
+            case PrefillProgress(processed_tokens=read, prompt_tokens=prompt):
+                self.prefill, self.stage = event, f"reading {read:,} of {prompt:,} tokens"
+            case _:
+                pass
 
     def _note_loading(self, event: Event) -> None:
         """Keep the stage, and add the time until the event that follows those of loading."""

@@ -7,10 +7,11 @@ because the client has them.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain, takewhile
 from threading import Event as Flag
 from threading import Thread
 
@@ -108,14 +109,14 @@ class ConnectionPool:
         await self._free_slots.acquire()
         self._start_thread(self._run_preload)
 
-    async def stream_answer(self, request: EngineRequest | FimRequest) -> AsyncGenerator[Event]:
-        """Wait for a free slot and yield the events of the answer. Closing the generator cancels the answer."""
+    async def stream_answers(self, *requests: EngineRequest | FimRequest) -> AsyncGenerator[Event]:
+        """Wait for a free slot and yield the events of answers, one after the other. Closing it cancels them."""
         self.waiting_count += 1
         try:
             await self._free_slots.acquire()
         finally:
             self.waiting_count -= 1
-        stream = self._start_thread(lambda connection, stream: self._run_answer(connection, request, stream))
+        stream = self._start_thread(lambda connection, stream: self._run_answers(connection, requests, stream))
         try:
             while (event := await stream.events.get()) is not None:
                 yield event
@@ -165,12 +166,13 @@ class ConnectionPool:
         except (SpecchatError, ConnectionError) as error:
             self._notify(str(error))
 
-    def _run_answer(
-        self, connection: PooledConnection, request: EngineRequest | FimRequest, stream: AnswerStream
+    def _run_answers(
+        self, connection: PooledConnection, requests: Iterable[EngineRequest | FimRequest], stream: AnswerStream
     ) -> None:
         try:
             shown = set[str]()
-            for event in connection.stream_events(request, stream.cancelled):
+            wanted = takewhile(lambda _request: not stream.cancelled.is_set(), requests)
+            for event in chain.from_iterable(connection.stream_events(each, stream.cancelled) for each in wanted):
                 if isinstance(event, LoadingProgress) and event.stage not in shown:
                     shown.add(event.stage)
                     self._notify(event.stage)
@@ -193,4 +195,6 @@ class ConnectionPool:
             for step in steps if isinstance(event, Finished | Failed) else ():
                 self._count_event(step)
             self._count_event(event)
+        if isinstance(event, Finished):
+            stream.steps.clear()
         stream.emit(event)

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, cast
 
-from specchat.chat.request import AnswerFormat, Request
-from specchat.chat.tools import NO_TOOL, ToolCall, ToolResult
+from specchat.chat.request import AnswerFormat, Request, TokenBias
+from specchat.chat.tools import ToolCall, ToolResult
 from specchat.chat.transcript import Turn
 from specchat_serve.api_errors import RequestError
-from specchat_serve.tool_fields import TOOLS, ToolOptions, with_keys_in_order
+from specchat_serve.tool_fields import ToolOptions, with_keys_in_order
 
 SYSTEM, USER, ASSISTANT = "system", "user", "assistant"
 MESSAGE_SEPARATOR = "\n\n"  # between merged messages
@@ -39,6 +39,7 @@ class AnswerOptions:
     thinking: str | None = None  # on, off
     tool_options: ToolOptions = ToolOptions()
     wants_probabilities: bool = False
+    logit_bias: tuple[TokenBias, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,11 @@ class _Side:
     """Consecutive messages of one side, which count as one."""
 
     messages: list[Message] = field(default_factory=list[Message])
+
+    @property
+    def path(self) -> str:
+        """Of its last message."""
+        return self.messages[-1].path
 
     @property
     def text(self) -> str:
@@ -80,7 +86,7 @@ def build_engine_request(messages: Iterable[Message], options: AnswerOptions, fi
     system, sides = _split_sides(messages)
     begun = sides.pop() if sides and len(sides) % 2 == 0 else _Side()
     if begun.tool_calls:
-        raise RequestError(f"{field}: the call {begun.tool_calls[0].id!r} at the end has no result", field)
+        raise RequestError(f"{begun.path}: the call {begun.tool_calls[0].id!r} at the end has no result", field)
     _check_sides(sides, options, begun.text, field)
     turns: list[Turn] = []
     calls: tuple[ToolCall, ...] = ()
@@ -93,6 +99,7 @@ def build_engine_request(messages: Iterable[Message], options: AnswerOptions, fi
         stop=options.stop, answer_format=options.answer_format, answer_prefix=begun.text, thinking=options.thinking,
         tools=options.tool_options.tools, tool_choice=options.tool_options.choice,
         tool_results=_results_in_order(sides[-1], calls, field), wants_probabilities=options.wants_probabilities,
+        logit_bias=options.logit_bias,
     )  # fmt: skip
     system_prompt = {"prompt.system": system} if system else {}
     return EngineRequest(request, tuple(turns), {**system_prompt, **options.sampling})
@@ -125,29 +132,28 @@ def _check_sides(sides: Sequence[_Side], options: AnswerOptions, answer_prefix: 
         raise RequestError(f"{path}: a message of the user is empty", field)
     if answer_prefix and options.answer_format:
         raise RequestError(f"{field}: a begun answer cannot have a format; leave one of them out", field)
-    if options.answer_format and options.tool_options.tools and options.tool_options.choice != NO_TOOL:
-        raise RequestError(f"{TOOLS}: an answer in a format calls no tools; leave one of them out", TOOLS)
 
 
 def _results_in_order(side: _Side, calls: Sequence[ToolCall], field: str) -> tuple[ToolResult, ...]:
     """The results of all these calls, in the order of the calls and with their ids and names."""
     waiting = list(calls)
     if len({call.id for call in calls}) < len(calls):
-        raise RequestError(f"{field}: two calls of one message have the same id", field)
+        raise RequestError(f"{side.path}: it follows two calls with the same id", field)
     result_by_call: dict[str, ToolResult] = {}
     for result in side.tool_results:
         call = next((each for each in waiting if _is_result_of(result, each)), None)
         if call is None:
             named = repr(result.call_id or result.name)
+            path = next(each.path for each in reversed(side.messages) if result in each.tool_results)
             message = (
-                f"{field}: the result of {named} belongs to no call of the message before it, or to one that has one"
+                f"{path}: the result of {named} belongs to no call of the message before it, or to one that has one"
             )
             raise RequestError(message, field)
         waiting.remove(call)
         result_by_call[call.id] = replace(result, call_id=call.id, name=call.name)
     if waiting:
         missing = ", ".join(repr(call.id) for call in waiting)
-        raise RequestError(f"{field}: there is no result of {missing}; each call needs one after it", field)
+        raise RequestError(f"{side.path}: there is no result of {missing}; each call needs one after it", field)
     return tuple(result_by_call[call.id] for call in calls)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, cast
 
-from specchat.chat.request import CHOICES, REGEX, SCHEMA, AnswerFormat
+from specchat.chat.request import CHOICES, REGEX, SCHEMA, AnswerFormat, TokenBias
 from specchat.errors import UsageError
 from specchat_serve.api_errors import RequestError
 
@@ -18,8 +18,9 @@ Refusals = Mapping[str, tuple[tuple[Any, ...], str]]  # the values without effec
 
 DEFAULT_NUMBER = -1  # of a whole number: as if it were missing
 UNKNOWN_FIELD = "this server does not know it"
-SURROGATE = "the body of the request has half of a character (a lone surrogate)"
+SURROGATE = "half of a character (a lone surrogate) is no text"
 
+LOGIT_BIAS, LEAST_BIAS = "logit_bias", -100.0
 REPETITION_DETECTION = "repetition_detection"  # of vLLM: an object with `min_count`, how many blocks are too many
 # Names in requests to keys of the profile.
 TOP_K = "top_k"
@@ -57,14 +58,31 @@ def parse_json_body(body: bytes) -> JsonObject:
     """The JSON object of a body; RequestError for anything else."""
     try:
         value = json.loads(body)
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise RequestError(SURROGATE) from None
+        text = json.dumps(value, ensure_ascii=False)
     except (ValueError, RecursionError):
         raise RequestError("the body of the request is not JSON") from None
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        path = _surrogate_path(value).removeprefix(".")
+        raise RequestError(f"{path or 'the body of the request'}: {SURROGATE}") from None
     if not isinstance(value, dict):
         raise RequestError("the body of the request must be a JSON object")
     return cast("JsonObject", value)
+
+
+def _surrogate_path(value: Any) -> str:
+    """Where in a value of JSON half of a character stands, such as "messages[2].content"."""
+    if not isinstance(value, dict | list):
+        return ""
+    entries = value.items() if isinstance(value, dict) else enumerate(cast("list[Any]", value))
+    for key, each in cast("Any", entries):
+        try:
+            json.dumps([key, each], ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            own = f"[{key}]" if isinstance(key, int) else f".{key}".encode(errors="replace").decode()
+            return own + _surrogate_path(each)
+    return ""
 
 
 def check_model(requested_model: Any, served_models: Sequence[str]) -> None:
@@ -153,6 +171,18 @@ class Body(dict[str, Any]):
         if not isinstance(stops, list | tuple) or not all(isinstance(each, str) and each for each in stops):
             raise RequestError(f"{name}: give a text, or a list of texts", name)
         return tuple(stops)
+
+    def logit_bias(self) -> tuple[TokenBias, ...]:
+        """An object by the ids of tokens, as OpenAI has it, or pairs, in which llama-server has false for "never"."""
+        value = self.get(LOGIT_BIAS, {})
+        pairs = cast("Any", value.items() if isinstance(value, dict) else value)
+        try:
+            biases = {int(token): LEAST_BIAS if bias is False else float(bias) for token, bias in pairs}
+        except (TypeError, ValueError):
+            raise RequestError(f"{LOGIT_BIAS}: give an object of numbers by the ids of tokens", LOGIT_BIAS) from None
+        if not all(LEAST_BIAS <= bias <= -LEAST_BIAS for bias in biases.values()):
+            raise RequestError(f"{LOGIT_BIAS}: a bias lies between {LEAST_BIAS:g} and {-LEAST_BIAS:g}", LOGIT_BIAS)
+        return tuple(TokenBias(token, bias) for token, bias in biases.items())
 
     def form_of_other_servers(self) -> AnswerFormat | None:
         """The form of an answer by the fields of vLLM; None without one. RequestError for a wrong one."""

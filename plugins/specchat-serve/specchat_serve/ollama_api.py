@@ -37,6 +37,7 @@ from specchat_serve.json_fields import (
 from specchat_serve.model_facts import ModelFacts
 from specchat_serve.openai_completions import completion_request
 from specchat_serve.replies import TranslatedRequest
+from specchat_serve.token_logprobs import LOGPROBS, TOP_LOGPROBS, parse_top_logprobs, token_objects
 from specchat_serve.tool_fields import (
     TOOLS,
     arguments_object,
@@ -60,16 +61,12 @@ SAMPLING_OPTIONS = {
 BORDER = Border(
     used=frozenset([
         "model", "name", MESSAGES, PROMPT, "system", "suffix", "raw", "stream", "options", "format", "think",
-        "keep_alive", TOOLS,
+        "keep_alive", TOOLS, LOGPROBS, TOP_LOGPROBS,
     ]),
     refused={
         "images": ((), "the model reads text only"),
         "template": ((), "the chat template is that of the model"),
         "context": ((), "tokens of earlier answers are not supported; send the messages to /api/chat"),
-    },
-    left_out={
-        "logprobs": "this endpoint has no probabilities; /v1/chat/completions has them",
-        "top_logprobs": "this endpoint has no probabilities; /v1/chat/completions has them",
     },
 )  # fmt: skip
 OPTIONS_BORDER = Border(
@@ -89,6 +86,7 @@ class LinesReply:
     model: str
     text_field: str
     answer: Answer = field(default_factory=Answer)
+    top_logprobs: int = 0  # how many likely tokens stand beside each token
     is_loading: bool = False  # the client asked for the models only
     content_type: str = JSON_LINES
 
@@ -101,7 +99,8 @@ class LinesReply:
             return b""
         is_thinking = isinstance(delta, ThinkingDelta)
         text, thinking = ("", delta.text) if is_thinking else (delta.text, "")
-        return _line({**self._common_fields(text, thinking), "done": False})
+        known = {} if is_thinking else self._logprobs()
+        return _line({**self._common_fields(text, thinking), **known, "done": False})
 
     def sign_of_life(self, stage: str) -> bytes:
         """An empty text: this API has no place for a stage, and its clients read each line."""
@@ -124,6 +123,7 @@ class LinesReply:
         totals = self.answer.totals
         return {
             **self._common_fields(text, thinking, calls=calls),
+            **self._logprobs(),
             "done": True,
             "done_reason": "length" if self.answer.is_truncated else "stop",
             "total_duration": _nanoseconds(self.answer.elapsed_seconds),
@@ -134,6 +134,11 @@ class LinesReply:
             "eval_duration": _nanoseconds(totals.generation_seconds),
             "specchat": self.answer.speculation_stats(),
         }
+
+    def _logprobs(self) -> JsonObject:
+        """Of the tokens of the text that no line has had; nothing for a client that wants none."""
+        tokens = self.answer.new_tokens() if self.answer.keeps_tokens else ()
+        return {LOGPROBS: token_objects(tokens, self.top_logprobs)} if tokens else {}
 
     def _common_fields(self, text: str, thinking: str = "", *, calls: bool = False) -> JsonObject:
         fields: JsonObject = {"model": self.model, "created_at": timestamp(datetime.now(UTC))}
@@ -250,7 +255,8 @@ def _check_model(body: Body, served_models: Sequence[str]) -> None:
 
 
 def _translated(body: Body, request: EngineRequest | FimRequest, reply: LinesReply) -> TranslatedRequest:
-    reply.answer.notices = body.notices
+    reply.answer.notices, reply.answer.keeps_tokens = body.notices, body.flag(LOGPROBS)
+    reply.top_logprobs = parse_top_logprobs(body)
     return TranslatedRequest(request, reply, body.flag("stream", default=True))
 
 
@@ -268,7 +274,8 @@ def _parse_completion(body: Body, prompt: str) -> FimRequest:
     options = body.object("options")
     limit = _token_limit(options)
     most = MAX_FIM_TOKENS if limit is None else limit
-    return completion_request(prompt, most, body, options, SAMPLING_OPTIONS)
+    request = completion_request(prompt, most, body, options, SAMPLING_OPTIONS)
+    return replace(request, wants_probabilities=body.flag(LOGPROBS))
 
 
 def _parse_options(body: Body) -> AnswerOptions:
@@ -282,6 +289,7 @@ def _parse_options(body: Body) -> AnswerOptions:
         answer_format=_parse_format(body.get("format")),
         sampling=options.sampling(SAMPLING_OPTIONS),
         thinking=_parse_think(body.get("think")),
+        wants_probabilities=body.flag(LOGPROBS),
     )
 
 
@@ -324,7 +332,8 @@ def _parse_message(message: Any, field_path: str) -> Message:
     if content is not None and not isinstance(content, str):
         raise RequestError(f"{field_path}: content must be a text", MESSAGES)
     if role == TOOL:
-        return Message(USER, "", tool_results=(_parse_result(message, content or "", field_path),))
+        result = _parse_result(message, content or "", field_path)
+        return Message(USER, "", tool_results=(result,), path=field_path)
     return Message(ROLES[role], content or "", tuple(_parse_calls(message, field_path)), path=field_path)
 
 

@@ -4,34 +4,36 @@ A prompt is the whole prompt: its template is the client's, and control tokens i
 prompt and suffix is filled as in editors, greedily, with the control tokens of the model.
 """
 
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+from typing import Any, ClassVar, cast
 
 from specchat.chat.events import TextDelta
 from specchat.chat.fim_request import FimRequest
-from specchat.host.protocol import new_id
 from specchat.profile import Sampling
 from specchat.profile.validation import InvalidValueError
 from specchat_serve.answer import Answer, Delta
-from specchat_serve.api_errors import ApiError, RequestError
-from specchat_serve.json_fields import SAMPLING_FIELDS, Body, Border, JsonObject, Refusals, checked_body
+from specchat_serve.api_errors import RequestError
+from specchat_serve.choices import MAX_CHOICES, ChoicesReply, parse_choice_count, with_other_seeds
+from specchat_serve.json_fields import LOGIT_BIAS, SAMPLING_FIELDS, Body, Border, JsonObject, Refusals, checked_body
 from specchat_serve.openai_chat import SILENT_FIELDS
-from specchat_serve.openai_objects import DONE_EVENT, FINGERPRINT, completion_usage, error_body
-from specchat_serve.replies import EVENT_STREAM, TranslatedRequest, sse_comment, sse_event
+from specchat_serve.replies import TranslatedRequest, sse_event
+from specchat_serve.token_logprobs import (
+    LOGPROBS,
+    TOP_LOGPROBS,
+    checked_count,
+    completion_logprobs,
+    parse_top_logprobs,
+)
+
+Prompt = str | tuple[int, ...]  # a text, or the ids of its tokens
 
 DEFAULT_MAX_TOKENS = 16  # as OpenAI's
 MAX_CONTEXT_TOKENS = 2**20  # more than any context window, which is the limit then
 TIMEOUT_SECONDS = 600.0
 IS_GREEDY = "a gap is filled greedily, as in editors; leave it out"
-REFUSED: Refusals = {
-    "n": ((1,), "only one completion per request"),
-    "best_of": ((1,), "only one completion per request"),
-    "echo": ((False,), "the prompt is not repeated; put it before the completion"),
-    "logprobs": ((), "probabilities are not available"),
-    "logit_bias": ((), "the logits of single tokens cannot be changed"),
-}
 GREEDY: Refusals = {
     name: ((neutral,), IS_GREEDY)
     for name, neutral in {
@@ -40,70 +42,92 @@ GREEDY: Refusals = {
 }  # fmt: skip
 BORDER = Border(
     used=frozenset([
-        "prompt", "suffix", "max_tokens", "stop", "stream", "stream_options", "temperature", "seed", *SAMPLING_FIELDS
+        "prompt", "suffix", "max_tokens", "stop", "stream", "stream_options", "temperature", "seed", *SAMPLING_FIELDS,
+        "n", "best_of", "echo", LOGPROBS, TOP_LOGPROBS, LOGIT_BIAS,
     ]),
-    refused=REFUSED,
     silent=SILENT_FIELDS,
 )  # fmt: skip
 
 
 @dataclass
-class CompletionReply:
-    model: str
-    answer: Answer = field(default_factory=Answer)
-    includes_usage: bool = False  # in the last chunk of a stream
-    content_type: str = EVENT_STREAM
-    id: str = field(default_factory=lambda: f"cmpl-{new_id()}")
-    created_at: int = field(default_factory=lambda: int(time.time()))
+class CompletionReply(ChoicesReply):
+    id_prefix: ClassVar[str] = "cmpl"
+    object_type: ClassVar[str] = "text_completion"
+    chunk_type: ClassVar[str] = "text_completion"
 
     def begin(self) -> bytes:
         return b""
 
     def delta(self, delta: Delta) -> bytes:
-        return sse_event(self._object(delta.text, None)) if isinstance(delta, TextDelta) else b""
+        if not isinstance(delta, TextDelta):
+            return b""
+        return sse_event(self.chunk(self._choice(self.index, delta.text)))
 
-    def sign_of_life(self, stage: str) -> bytes:
-        return sse_comment(stage)
+    def last_chunks(self, index: int) -> Iterator[JsonObject]:
+        yield self.chunk(self._choice(index, "", self.answers[index].finish_reason))
 
-    def end(self) -> bytes:
-        last = sse_event(self._object("", self.answer.finish_reason))
-        usage = {**self._object("", None), "choices": [], "usage": completion_usage(self.answer)}
-        return last + (sse_event(usage) if self.includes_usage else b"") + DONE_EVENT
+    def whole_choice(self, index: int) -> JsonObject:
+        answer = self.answers[index]
+        echoed = answer.echoed.text if answer.echoed else ""
+        return self._choice(index, echoed + answer.text, answer.finish_reason)
 
-    def failure(self, api_error: ApiError) -> bytes:
-        return sse_event(error_body(api_error))
+    def _choice(self, index: int, text: str, reason: str | None = None) -> JsonObject:
+        answer, logprobs = self.answers[index], None
+        if answer.keeps_tokens:
+            logprobs = completion_logprobs(answer.new_tokens(), self.top_logprobs, self._offsets[index])
+            self._offsets[index] += len("".join(map(str, logprobs["tokens"])))
+        return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
 
-    def whole(self) -> JsonObject:
-        text, reason = self.answer.text, self.answer.finish_reason
-        return {**self._object(text, reason), "usage": completion_usage(self.answer)}
-
-    def _object(self, text: str, reason: str | None) -> JsonObject:
-        return {
-            "id": self.id, "object": "text_completion", "created": self.created_at, "model": self.model,
-            "system_fingerprint": FINGERPRINT,
-            "choices": [{"index": 0, "text": text, "logprobs": None, "finish_reason": reason}],
-        }  # fmt: skip
+    @cached_property
+    def _offsets(self) -> list[int]:
+        """How many characters of each text have been sent with the probabilities of their tokens."""
+        return [0] * len(self.answers)
 
 
 def translate_completion(fields: JsonObject, served_models: Sequence[str]) -> TranslatedRequest:
     """A body of `/v1/completions`; RequestError for a wrong or unsupported field."""
     body = checked_body(fields, served_models, BORDER)
-    max_tokens = body.number("max_tokens", int)
-    limit = DEFAULT_MAX_TOKENS if max_tokens is None else max_tokens
-    request = completion_request(_parse_prompt(body.get("prompt")), limit, body)
+    max_tokens, count, prompts = body.number("max_tokens", int), parse_choice_count(body), _parse_prompts(body)
+    if len(prompts) * count > MAX_CHOICES:
+        raise RequestError(f"prompt: a request has at most {MAX_CHOICES} answers", "prompt")
+    limit, top_logprobs = DEFAULT_MAX_TOKENS if max_tokens is None else max_tokens, _parse_logprobs(body)
+    keeps_tokens = top_logprobs is not None
+    requests = [
+        replace(completion_request(prompt, limit, body, echoes=body.flag("echo")), wants_probabilities=keeps_tokens)
+        for prompt in prompts
+    ]
+    first, *others = chain.from_iterable(with_other_seeds(request, count) for request in requests)
     includes_usage = body.object("stream_options").flag("include_usage")
-    reply = CompletionReply(served_models[0], Answer(notices=body.notices), includes_usage)
-    return TranslatedRequest(request, reply, body.flag("stream"))
+    answers = [Answer(keeps_tokens=keeps_tokens, notices=body.notices) for _ in (first, *others)]
+    reply = CompletionReply(served_models[0], answers, includes_usage, top_logprobs or 0, count)
+    return TranslatedRequest(first, reply, body.flag("stream"), tuple(others))
+
+
+def _parse_logprobs(body: Body) -> int | None:
+    """How many likely tokens stand beside each token: the number of OpenAI, or true with `top_logprobs`."""
+    top_count = parse_top_logprobs(body)
+    if isinstance(body.get(LOGPROBS), bool):
+        return top_count if body.flag(LOGPROBS) else None
+    count = body.number(LOGPROBS, int)
+    return None if count is None else checked_count(count, LOGPROBS)
 
 
 def completion_request(
-    prompt: str, max_tokens: int, body: Body, options: Body | None = None, names: Mapping[str, str] = SAMPLING_FIELDS
+    prompt: Prompt,
+    max_tokens: int,
+    body: Body,
+    options: Body | None = None,
+    names: Mapping[str, str] = SAMPLING_FIELDS,
+    *,
+    echoes: bool = False,
 ) -> FimRequest:
     """A completion with all of the context window and without the time limit of editors.
 
     `options` is the object with the sampling and the stop texts, by default the body itself.
     """
     chosen, suffix = body if options is None else options, body.text("suffix")
+    if suffix and (echoes or not isinstance(prompt, str)):
+        raise RequestError("suffix: a gap is between two texts, and its prompt is not repeated", "suffix")
     if suffix:
         chosen.check(Border(frozenset(chosen) - GREEDY.keys(), GREEDY))
     given = chosen.sampling_numbers({"temperature": "temperature", **names})
@@ -112,20 +136,23 @@ def completion_request(
     except InvalidValueError as error:
         raise RequestError(str(error)) from None
     return FimRequest(
-        prompt, suffix, max_tokens, max_context_tokens=MAX_CONTEXT_TOKENS, timeout_seconds=TIMEOUT_SECONDS,
-        stop=chosen.stop(), is_raw=not suffix, sampling=Sampling() if suffix else sampling,
+        prompt if isinstance(prompt, str) else "", suffix, max_tokens, max_context_tokens=MAX_CONTEXT_TOKENS,
+        timeout_seconds=TIMEOUT_SECONDS, stop=chosen.stop(), is_raw=not suffix,
+        sampling=Sampling() if suffix else sampling, logit_bias=chosen.logit_bias(),
+        prompt_ids=() if isinstance(prompt, str) else prompt, echoes=echoes,
     )  # fmt: skip
 
 
-def _parse_prompt(prompt: Any) -> str:
-    match prompt:
-        case str() as text if text:
-            return text
-        case [str() as text] if text:
-            return text
-        case [str(), *_]:
-            raise RequestError("prompt: only one prompt per request", "prompt", code="unsupported_parameter")
-        case [int(), *_] | [[int(), *_], *_]:
-            raise RequestError("prompt: give a text; tokens are not supported", "prompt", code="unsupported_parameter")
-        case _:
-            raise RequestError("prompt: give a text that is not empty", "prompt")
+def _parse_prompts(body: Body) -> list[Prompt]:
+    """A text, the ids of its tokens, or a list of either."""
+    prompt = body.get("prompt")
+    prompts = cast("list[Any]", prompt if isinstance(prompt, list) and not is_prompt(prompt) else [prompt])
+    if not all(map(is_prompt, prompts)):
+        raise RequestError("prompt: give a text that is not empty, the ids of tokens, or a list of them", "prompt")
+    return [prompt if isinstance(prompt, str) else tuple(prompt) for prompt in prompts]
+
+
+def is_prompt(value: Any) -> bool:
+    if isinstance(value, list):
+        return bool(value) and all(type(each) is int for each in cast("list[Any]", value))
+    return isinstance(value, str) and bool(value)

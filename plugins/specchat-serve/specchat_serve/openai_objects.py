@@ -1,5 +1,6 @@
 """The objects that the endpoints of OpenAI's API share: errors, models, the usage. Knows no network."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -33,14 +34,17 @@ def model_body(model: str, started_at: datetime, context_window: int) -> JsonObj
     return {"id": model, "object": "model", "created": int(started_at.timestamp()), "owned_by": OWNED_BY, **limits}
 
 
-def completion_usage(answer: Answer) -> JsonObject:
-    """The usage of chat completions and completions."""
-    totals = answer.totals
+def completion_usage(answers: Sequence[Answer], answers_per_prompt: int = 1) -> JsonObject:
+    """The usage of chat completions and completions. Each prompt counts once, and all answers do."""
+    totals = [answer.totals for answer in answers]
+    first = totals[::answers_per_prompt]
+    prompt, completion = sum(each.prompt_tokens for each in first), sum(each.completion_tokens for each in totals)
+    stats = [{**answer.speculation_stats(), "cached_tokens": answer.totals.cached_tokens} for answer in answers]
     return {
-        "prompt_tokens": totals.prompt_tokens,
-        "completion_tokens": totals.completion_tokens,
-        "total_tokens": totals.prompt_tokens + totals.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": totals.cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": totals.thinking_tokens},
-        "specchat": answer.speculation_stats(),
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": sum(each.cached_tokens for each in first)},
+        "completion_tokens_details": {"reasoning_tokens": sum(each.thinking_tokens for each in totals)},
+        "specchat": stats[0] if len(stats) == 1 else {"notices": stats[0]["notices"], "choices": stats},
     }

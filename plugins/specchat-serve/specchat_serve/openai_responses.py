@@ -284,9 +284,9 @@ def _parse_input(body: Body) -> Iterator[Message]:
 
 def _parse_item(item: JsonObject, kind: str, field_path: str) -> Message:
     if kind in (FUNCTION_CALL, CUSTOM_CALL):
-        return Message(ASSISTANT, "", tool_calls=(_parse_call(item, field_path),))
+        return Message(ASSISTANT, "", tool_calls=(_parse_call(item, field_path),), path=field_path)
     if kind in CALL_OUTPUTS:
-        return Message(USER, "", tool_results=(_parse_result(item, field_path),))
+        return Message(USER, "", tool_results=(_parse_result(item, field_path),), path=field_path)
     _, role = parse_message_role(item, ROLES, field_path, INPUT)
     return Message(ROLES[role], content_text(item.get("content"), field_path, INPUT), path=field_path)
 

@@ -32,8 +32,12 @@ FIRST_SIGN_SECONDS, SIGN_SECONDS = 0.1, 10.0  # without a text, until a sign of 
 class Reply(Protocol):
     """The answer to one request in the words of an API. `whole` and `end` follow the last event of the answer."""
 
-    answer: Answer
     content_type: str  # of a stream
+
+    @property
+    def answer(self) -> Answer:
+        """The answer that comes."""
+        ...
 
     def begin(self) -> bytes:
         """What stands before the first text of a stream."""
@@ -59,6 +63,7 @@ class TranslatedRequest:
     request: EngineRequest | FimRequest
     reply: Reply
     is_streamed: bool = False
+    other_requests: tuple[EngineRequest | FimRequest, ...] = ()  # whose answers follow, for the same reply
 
 
 async def send_reply(

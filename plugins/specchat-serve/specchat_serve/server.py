@@ -33,7 +33,15 @@ from specchat_serve.api_errors import (
 from specchat_serve.authorization import AccessPolicy, is_loopback
 from specchat_serve.connection_pool import ENGINE_READY, MAX_CONNECTIONS, ConnectionPool
 from specchat_serve.json_fields import JsonObject, check_model, parse_json_body
-from specchat_serve.llama_server_api import props_body, slots_body, translate_infill, translate_llama_completion
+from specchat_serve.llama_server_api import (
+    props_body,
+    slots_body,
+    translate_detokenize,
+    translate_infill,
+    translate_llama_completion,
+    translate_template,
+    translate_tokenize,
+)
 from specchat_serve.metrics_page import CONTENT_TYPE, metrics_page, read_host_stats
 from specchat_serve.model_facts import ModelFacts, read_model_facts
 from specchat_serve.ollama_api import (
@@ -76,6 +84,9 @@ TRANSLATIONS: dict[str, Translate] = {
     "/v1/messages": translate_message,
     "/completion": translate_llama_completion,
     "/infill": translate_infill,
+    "/tokenize": translate_tokenize,
+    "/detokenize": translate_detokenize,
+    "/apply-template": translate_template,
     "/api/chat": translate_ollama_chat,
     "/api/generate": translate_generate,
 }
@@ -164,7 +175,7 @@ class ApiServer:
         """The number of prompt tokens of a message. The engine counts them when it begins to prefill them."""
         counted = translate_count(parse_json_body(await request.read()), self._config.models)
         answer = Answer()
-        async with aclosing(self.connection_pool.stream_answer(counted)) as events:
+        async with aclosing(self.connection_pool.stream_answers(counted)) as events:
             async for event in events:
                 answer.on_event(event)
                 if answer.prefill:
@@ -239,7 +250,8 @@ class ApiServer:
         async def handle(request: web.Request) -> web.StreamResponse:
             translated = translate(parse_json_body(await request.read()), self._config.models)
             self._say_once(translated.reply.answer.notices)
-            async with aclosing(self.connection_pool.stream_answer(translated.request)) as events:
+            requests = translated.request, *translated.other_requests
+            async with aclosing(self.connection_pool.stream_answers(*requests)) as events:
                 return await send_reply(request, events, translated)
 
         return handle

@@ -261,7 +261,7 @@ def _tokenizer(
 def _chat_template(metadata: Mapping[str, Any], added_bos: str | None) -> str | None:
     """The template of the file. llama.cpp writes the first token itself where the template does not."""
     template = metadata.get("tokenizer.chat_template")
-    if not isinstance(template, str):
+    if not isinstance(template, str) or not template.strip():
         template = None
     if added_bos is None:
         return template

@@ -92,7 +92,6 @@ def test_fields_without_effect_on_the_text_are_not_told():
         ("messages", {"tools": [{"type": "web_search_20250305", "name": "x"}, ANTHROPIC_TOOL]}, ["tools.0"]),
         ("messages", {"context_management": {"edits": [1]}}, ["context_management"]),
         ("ollama", {"options": {"num_ctx": 9, "mirostat": 2}}, ["options.num_ctx", "options.mirostat"]),
-        ("ollama", {"logprobs": True}, ["logprobs"]),
     ],
 )
 def test_what_only_other_servers_do_is_left_out(api, fields, paths):
@@ -166,8 +165,14 @@ def test_parts_of_all_kinds_of_text_are_read_everywhere():
 
 
 def test_half_a_character_is_named():
-    with pytest.raises(RequestError, match="half of a character"):
-        parse_json_body(b'{"a": "\\ud800"}')
+    for body, path in (
+        ('{"a": [1, {"b": "\\ud800"}]}', "a[1].b: half"),
+        ('{"\\ud800": 1}', "?: half"),
+        ('["\\ud800"]', "[0]"),
+    ):
+        with pytest.raises(RequestError) as refused:
+            parse_json_body(body.encode())
+        assert str(refused.value).startswith(path)
 
 
 def test_the_objects_of_a_body_share_its_notices():

@@ -25,7 +25,7 @@ def test_one_connection_answers_all_that_do_not_come_at_once(monkeypatch):
         pool = ConnectionPool(SessionRequest(), notify=print, count_event=lambda _event: None)
         for system in systems:
             request = EngineRequest(Request("?"), changes={"prompt.system": system})
-            assert [event async for event in pool.stream_answer(request)]
+            assert [event async for event in pool.stream_answers(request)]
 
     asyncio.run(ask_with("a", "b", "a"))
 
@@ -41,7 +41,7 @@ def test_a_connection_is_free_when_its_client_reads_the_end_of_the_answer(monkey
 
     async def busy_at_the_end() -> int:
         pool = ConnectionPool(SessionRequest(), notify=print, count_event=lambda _event: None)
-        assert 2 == len([event async for event in pool.stream_answer(EngineRequest(Request("one?")))])
+        assert 2 == len([event async for event in pool.stream_answers(EngineRequest(Request("one?")))])
         return pool.running_count
 
     monkeypatch.setattr(AnswerStream, "call_in_loop", slowly)
@@ -58,7 +58,7 @@ def test_repeats_at_the_end_of_an_answer_are_sent_and_not_counted(monkeypatch):
 
     async def events_sent() -> list[Event]:
         pool = ConnectionPool(SessionRequest(), notify=print, count_event=counted.append)
-        return [event async for event in pool.stream_answer(EngineRequest(Request("?")))]
+        return [event async for event in pool.stream_answers(EngineRequest(Request("?")))]
 
     assert asyncio.run(events_sent()) == list(EVENTS)
     assert [step.tokens for step in counted if isinstance(step, StepDone)] == [2, 1]

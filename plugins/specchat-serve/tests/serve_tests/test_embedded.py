@@ -68,6 +68,28 @@ def test_the_text_is_that_of_specchat_ask(client, monkeypatch, sampling):
     assert whole and whole == streamed == asked.out.decode().removesuffix("\n")
 
 
+def test_the_prompt_of_several_answers_is_computed_once(client):
+    several = ask(client, QUESTION, n=3, seed=7, temperature=1)
+    alone = [text_of(ask(client, QUESTION, seed=seed, temperature=1)) for seed in (7, 8, 9)]
+
+    assert alone == [choice.message.content for choice in several.choices]
+    for choice in several.usage.specchat["choices"][1:]:
+        assert several.usage.prompt_tokens - 1 == choice["cached_tokens"]
+
+
+def test_a_bias_keeps_a_token_out_and_a_prompt_of_tokens_is_that_text(client):
+    def complete(prompt: Any, **more: Any) -> Any:
+        return client.completions.create(model="embedded", prompt=prompt, max_tokens=12, logprobs=1, **more)
+
+    plain = complete("def add(a, b):")
+    tokens = client.post("/../tokenize", cast_to=object, body={"content": "def add(a, b):"})["tokens"]
+    first = plain.choices[0].logprobs.tokens[0]
+    banned = client.post("/../tokenize", cast_to=object, body={"content": first})["tokens"][0]
+
+    assert plain.choices[0].text == complete(tokens).choices[0].text
+    assert first not in complete(tokens, logit_bias={str(banned): -100}).choices[0].logprobs.tokens
+
+
 def test_penalties_change_the_text_and_are_the_same_every_time(client):
     penalties = {"frequency_penalty": 1.5, "presence_penalty": 0.5}
 

@@ -13,7 +13,13 @@ import pytest
 from serve_tests.conftest import MODEL, Served, raw
 from specchat.profile import Sampling
 from specchat_serve.api_errors import RequestError
-from specchat_serve.llama_server_api import translate_infill, translate_llama_completion
+from specchat_serve.llama_server_api import (
+    translate_detokenize,
+    translate_infill,
+    translate_llama_completion,
+    translate_template,
+    translate_tokenize,
+)
 from tests.each_row import each_row
 
 # As llama.vim asks.
@@ -64,7 +70,12 @@ def test_a_stream_has_pieces_and_a_last_event(served):
     "translate, body, param",
     [
         (translate_llama_completion, {}, "prompt"),
-        (translate_llama_completion, {"prompt": [1, 2]}, "prompt"),
+        (translate_llama_completion, {"prompt": [[1, 2]]}, "prompt"),
+        (translate_llama_completion, {"prompt": "x", "n_probs": 21}, "n_probs"),
+        (translate_tokenize, {"content": 5}, "content"),
+        (translate_detokenize, {"tokens": "ab"}, "tokens"),
+        (translate_detokenize, {"tokens": [1, "b"]}, "tokens"),
+        (translate_template, {"messages": []}, "messages"),
         (translate_llama_completion, {"prompt": "x", "grammar": "root ::= x"}, "grammar"),
         (translate_infill, {"input_prefix": 5}, "input_prefix"),
         (translate_infill, {"input_prefix": "x", "json_schema": {"type": "object"}}, "json_schema"),
@@ -84,3 +95,29 @@ def test_the_server_tells_its_window_and_its_slots(served):
     assert (MODEL, len(slots)) == (props["model_alias"], props["total_slots"])
     assert not any(slot["is_processing"] for slot in slots)
     assert {props["default_generation_settings"]["n_ctx"]} == {slot["n_ctx"] for slot in slots}
+
+
+def test_a_text_has_tokens_and_tokens_have_a_text(served):
+    assert (200, {"tokens": [97, 98]}) == post(served, "/tokenize", content="ab")
+    assert (200, {"tokens": [{"id": 97, "piece": "a"}]}) == post(served, "/tokenize", content="a", with_pieces=True)
+    assert (200, {"content": "ab"}) == post(served, "/detokenize", tokens=[97, 98])
+    assert (200, {"tokens": []}) == post(served, "/tokenize")
+    assert (200, {"content": ""}) == post(served, "/detokenize", tokens=[])
+
+
+def test_a_text_to_tokenize_has_control_tokens_unless_it_says_no():
+    default = translate_tokenize({"content": "x"}, ("ours",)).request
+    other = translate_tokenize({"content": "x", "add_special": True, "parse_special": False}, ("ours",)).request
+
+    assert (False, True, True, False) == (
+        default.adds_start, default.parses_special, other.adds_start, other.parses_special
+    )  # fmt: skip
+
+
+def test_likely_tokens_stand_beside_those_of_a_completion(served):
+    request = translate_llama_completion(
+        {"prompt": [97, 98], "n_probs": 2, "logit_bias": [[5, False]]}, ("ours",)
+    ).request
+
+    assert ((97, 98), True, -100.0) == (request.prompt_ids, request.wants_probabilities, request.logit_bias[0].bias)
+    assert [] == post(served, "/completion", prompt="ab", n_probs=2)[1]["completion_probabilities"]

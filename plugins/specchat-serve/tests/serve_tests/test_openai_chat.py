@@ -7,6 +7,7 @@ import math
 
 import pytest
 
+from serve_tests.conftest import MODEL
 from specchat.chat.events import (
     CommittedToken,
     Event,
@@ -17,7 +18,7 @@ from specchat.chat.events import (
     ThinkingDelta,
     Totals,
 )
-from specchat.chat.request import AnswerFormat, Request
+from specchat.chat.request import AnswerFormat, Request, TokenBias
 from specchat.chat.transcript import Turn
 from specchat.errors import ContextError, HostError, UsageError
 from specchat_serve.api_errors import RequestError, to_api_error
@@ -146,7 +147,8 @@ def test_neutral_values_and_unknown_fields_are_ignored():
 @each_row(
     "body, param",
     [
-        ({"n": 2}, "n"),
+        ({"n": 129}, "n"),
+        ({"n": 2, "best_of": 4}, "best_of"),
         ({"tools": [{}]}, "tools"),
         ({"functions": [{}]}, "functions"),
         ({"tool_choice": "required"}, "tool_choice"),
@@ -164,7 +166,7 @@ def test_neutral_values_and_unknown_fields_are_ignored():
         ({"stop": [""]}, "stop"),
         ({"stop": 5}, "stop"),
         ({"stream_options": [1]}, "stream_options"),
-        ({"logit_bias": {"5": 1}}, "logit_bias"),
+        ({"logit_bias": {"5": "much"}}, "logit_bias"),
         ({"grammar": "root ::= x"}, "grammar"),
         ({"response_format": {"type": "json_schema"}}, "response_format"),
         ({"response_format": {"type": "grammar"}}, "response_format"),
@@ -254,16 +256,16 @@ def step(*tokens: tuple[bytes, float]) -> StepDone:
 
 
 def test_logprobs_are_those_of_the_tokens_of_the_text():
-    reply = reply_with_tokens(
+    events = (
         step((b"hm", 1.0)), ThinkingDelta("hm"), step((b"</think>\n", 1.0), (b"\xc3", 0.5)), step((b"\xa9 so", 0.25)),
         TextDelta("\u00e9 so"), step((b"<end>", 1.0)), Finished("stop", Totals()),
     )  # fmt: skip
 
-    first, second = reply.whole()["choices"][0]["logprobs"]["content"]
+    first, second = reply_with_tokens(*events).whole()["choices"][0]["logprobs"]["content"]
     assert (math.log(0.5), [0xC3]) == (first["logprob"], first["bytes"])
     assert (math.log(0.25), [*b"\xa9 so"]) == (second["logprob"], second["bytes"])
     assert [("it", math.log(0.5))] == [(each["token"], each["logprob"]) for each in second["top_logprobs"]]
-    assert b'"logprobs": {"content": [{"token"' in reply.end()  # what no chunk had
+    assert b'"logprobs": {"content": [{"token"' in reply_with_tokens(*events).end()  # what no chunk had
 
 
 def test_each_chunk_of_a_stream_has_the_logprobs_of_its_tokens():
@@ -288,3 +290,26 @@ def test_a_probability_of_zero_has_the_smallest_logprob():
 
 def test_without_the_field_there_are_no_logprobs():
     assert translate().reply.whole()["choices"][0]["logprobs"] is None
+
+
+def test_a_question_has_several_answers_with_other_seeds(served):
+    whole = served.client.chat.completions.create(model=MODEL, messages=chat(("user", "count 2")), n=3, seed=7)
+    drawn = served.client.chat.completions.create(model=MODEL, messages=chat(("user", "count 2")), n=2)
+    chunks = list(
+        served.client.chat.completions.create(model=MODEL, messages=chat(("user", "count 2")), n=3, seed=7, stream=True)
+    )
+
+    texts = [choice.message.content for choice in whole.choices]
+    assert [0, 1, 2] == [choice.index for choice in whole.choices] and texts[0].replace("seed 7", "seed 9") == texts[2]
+    assert 1 < len({choice.message.content for choice in drawn.choices})
+    for choice in whole.choices:
+        own = [chunk.choices[0] for chunk in chunks if chunk.choices[0].index == choice.index]
+        assert "assistant" == own[0].delta.role
+        assert choice.message.content == "".join(each.delta.content or "" for each in own)
+    assert 3 * whole.usage.specchat["choices"][0]["steps"] == sum(
+        each["steps"] for each in whole.usage.specchat["choices"]
+    )
+
+
+def test_biases_reach_the_engine():
+    assert (TokenBias(5, -100.0),) == read(logit_bias={"5": -100}).request.logit_bias

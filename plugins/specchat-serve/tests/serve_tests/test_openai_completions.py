@@ -11,6 +11,7 @@ import pytest
 from serve_tests.conftest import MODEL, Served, asking, becomes, raw, until
 from specchat.app.complete import NO_GAPS
 from specchat.chat.fim_request import FimRequest
+from specchat.chat.request import TokenBias
 from specchat.errors import UsageError
 from specchat.host.client import SessionRequest
 from specchat.profile import Sampling
@@ -139,16 +140,24 @@ def test_a_prompt_is_raw_and_sampled_and_a_gap_is_neither():
 @each_row(
     "body, param",
     [
-        ({"echo": True}, "echo"),
-        ({"n": 2}, "n"),
-        ({"logprobs": 0}, "logprobs"),
+        ({"n": 0}, "n"),
+        ({"n": 129}, "n"),
+        ({"n": 2, "best_of": 3}, "best_of"),
+        ({"logprobs": 21}, "logprobs"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"echo": "yes"}, "echo"),
+        ({"echo": True, "suffix": "x"}, "suffix"),
+        ({"prompt": [1, 2], "suffix": "x"}, "suffix"),
+        ({"prompt": ["a", ""]}, "prompt"),
+        ({"prompt": [[1], [True]]}, "prompt"),
+        ({"prompt": ["a"] * 65, "n": 2}, "prompt"),
+        ({"logit_bias": {"x": 1}}, "logit_bias"),
+        ({"logit_bias": {"5": 101}}, "logit_bias"),
+        ({"logit_bias": 5}, "logit_bias"),
         ({"temperature": 0.7, "suffix": "x"}, "temperature"),
         ({"temperature": 9}, None),
         ({"prompt": ""}, "prompt"),
         ({"prompt": None}, "prompt"),
-        ({"prompt": ["a", "b"]}, "prompt"),
-        ({"prompt": [1, 2]}, "prompt"),
-        ({"prompt": [[1, 2]]}, "prompt"),
         ({"suffix": 5}, "suffix"),
         ({"stop": 5}, "stop"),
         ({"stream": "yes"}, "stream"),
@@ -168,3 +177,49 @@ def test_a_limit_that_is_too_large_is_an_error(served):
         read(suffix="x", max_tokens=5000)
 
     assert 400 == raw(served, "POST", PATH, json.dumps({"prompt": "x", "max_tokens": 0}))[0]
+
+
+def test_each_prompt_has_its_answers_in_order(served):
+    whole = served.client.completions.create(model=MODEL, prompt=["one", "two"], n=2, max_tokens=20)
+    chunks = list(served.client.completions.create(model=MODEL, prompt=["one", "two"], n=2, max_tokens=20, stream=True))
+
+    assert [(0, "ONE "), (1, "ONE "), (2, "TWO "), (3, "TWO ")] == [(each.index, each.text) for each in whole.choices]
+    assert (6, 16) == (whole.usage.prompt_tokens, whole.usage.completion_tokens)
+    for choice in whole.choices:
+        own = [chunk.choices[0] for chunk in chunks if chunk.choices[0].index == choice.index]
+        assert (choice.text, "stop") == ("".join(each.text for each in own), own[-1].finish_reason)
+    assert 4 == len(whole.usage.specchat["choices"])
+
+
+def test_tokens_are_prompts_and_the_prompt_is_repeated(served):
+    ids = list(b"ab")
+    one, two = complete(served, ids), complete(served, [ids, list(b"c")], echo=True)
+    chunks = list(complete(served, ids, echo=True, stream=True))
+
+    assert "AB " == one.choices[0].text
+    assert ["abAB ", "cC "] == [each.text for each in two.choices]
+    assert "abAB " == "".join(chunk.choices[0].text for chunk in chunks)
+
+
+def test_probabilities_of_a_repeated_prompt_have_the_old_form(served):
+    """As lm-evaluation-harness reads them: of the prompt, whose first token has none."""
+    logprobs = complete(served, "ab", echo=True, logprobs=1).choices[0].logprobs
+
+    assert (["a", "b"], [0, 1]) == (logprobs.tokens[:2], logprobs.text_offset[:2])
+    assert len(logprobs.tokens) == len(logprobs.token_logprobs) == len(logprobs.top_logprobs)
+    assert {"b": logprobs.token_logprobs[1]} == logprobs.top_logprobs[1]
+
+
+def test_answers_of_one_prompt_differ_by_their_seeds():
+    given = translate_completion({"prompt": "x", "n": 3, "seed": 7}, ("ours",))
+    drawn = translate_completion({"prompt": "x", "n": 2}, ("ours",))
+
+    assert [7, 8, 9] == [each.sampling.seed for each in (given.request, *given.other_requests)]
+    assert drawn.request.sampling.seed + 1 == drawn.other_requests[0].sampling.seed
+    assert read(n=1).sampling.seed is None
+
+
+def test_a_bias_is_given_by_the_id_of_a_token():
+    assert (TokenBias(5, -100.0), TokenBias(7, 2.5)) == read(logit_bias={"5": -100, "7": 2.5}).logit_bias
+    assert (TokenBias(5, -100.0), TokenBias(7, 1.0)) == read(logit_bias=[[5, False], [7, 1]]).logit_bias
+    assert () == read(logit_bias={}).logit_bias

@@ -152,7 +152,7 @@ def test_more_questions_than_connections_wait_for_their_turn(served, host):
     [
         ({"model": "gpt-5"}, 404, "no model 'gpt-5'; this server has 'org/ours'"),
         ({"messages": []}, 400, "ends with a message of the user"),
-        ({"n": 2}, 400, "n: only one answer"),
+        ({"n": 0}, 400, "n: give a number"),
         ({"tools": [{"type": "function"}]}, 400, "tools[0]: a tool is an object"),
         ({"messages": [user(" ")]}, 400, "empty"),
         ({"temperature": 9}, 400, "between 0 and 5"),
