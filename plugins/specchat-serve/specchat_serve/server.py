@@ -79,6 +79,12 @@ TRANSLATIONS: dict[str, Translate] = {
     "/api/chat": translate_ollama_chat,
     "/api/generate": translate_generate,
 }
+# With those that llama-server has without a version; its /completions is its own API.
+ALL_PATHS: dict[str, Translate] = TRANSLATIONS | {
+    "/chat/completions": translate_chat,
+    "/responses": translate_response,
+    "/completions": translate_llama_completion,
+}
 # The error body of the API that a path belongs to.
 ERROR_BODIES: tuple[tuple[str, Callable[[ApiError], JsonObject]], ...] = (
     ("/api/", ollama_api.error_body),
@@ -120,11 +126,13 @@ class ApiServer:
         application = web.Application(middlewares=middlewares, client_max_size=MAX_LINE_BYTES)
         application.add_routes([
             web.get("/v1/models", self.list_models),
+            web.get("/models", self.list_models),
             web.get("/v1/models/{name:.+}", self.get_model),
             web.post("/v1/messages/count_tokens", self.count_tokens),
             web.post(APPLY_PATH, self.apply_sketch),
             web.get("/", self.greet),
             web.get("/health", self.health),
+            web.get("/v1/health", self.health),
             web.get("/metrics", self.metrics),
             web.get("/props", self.llama_props),
             web.get("/slots", self.llama_slots),
@@ -134,7 +142,7 @@ class ApiServer:
             web.post("/api/show", self.ollama_show),
             web.post("/api/pull", self.ollama_pull),
             *(web.post(path, self.refuse_embeddings) for path in EMBEDDING_PATHS),
-            *(web.post(path, self._answer_handler(translate)) for path, translate in TRANSLATIONS.items()),
+            *(web.post(path, self._answer_handler(translate)) for path, translate in ALL_PATHS.items()),
         ])  # fmt: skip
         application.on_response_prepare.append(self._on_response_prepare)
         application.on_startup.append(self._on_startup)

@@ -31,11 +31,10 @@ def schema_text(properties: Mapping[str, Any], *required: str) -> str:
 
 def with_paths(tool: Tool, name: str | None, files: Sequence[str]) -> Tool:
     """The tool, with an argument of this name that is one of the files, or a folder of one."""
-    if not (name and files):
-        return tool
     schema, folders = tool.schema, {file.rpartition("/")[0] or "." for file in files}
-    schema["properties"][name]["enum"] = list(files) if name == "path" else sorted(folders)
-    return replace(tool, parameters=json.dumps(schema))
+    if name and files:
+        schema["properties"][name]["enum"] = list(files) if name == "path" else sorted(folders)
+    return replace(tool, parameters=json.dumps(schema)) if name and files else tool
 
 
 def parse_arguments(tool: Tool, text: str) -> Mapping[str, Any]:

@@ -84,3 +84,19 @@ def test_the_server_tells_its_window_and_its_slots(served):
     assert (MODEL, len(slots)) == (props["model_alias"], props["total_slots"])
     assert not any(slot["is_processing"] for slot in slots)
     assert {props["default_generation_settings"]["n_ctx"]} == {slot["n_ctx"] for slot in slots}
+
+
+@pytest.mark.parametrize("path", ["/models", "/health"])
+def test_a_path_leads_to_the_same_with_and_without_a_version(served, path):
+    told = raw(served, "GET", path)
+
+    assert 200 == told[0]
+    assert told == raw(served, "GET", f"/v1{path}")
+
+
+def test_a_body_finds_its_api_under_both_paths(served):
+    hello = [{"role": "user", "content": "hello"}]
+
+    assert "chat.completion" == post(served, "/chat/completions", messages=hello)[1]["object"]
+    assert "response" == post(served, "/responses", input="hello")[1]["object"]
+    assert post(served, "/completions", prompt="before")[1]["stop"] is True
