@@ -68,6 +68,7 @@ PREFLIGHT_HEADERS = {
 }
 Translate = Callable[[JsonObject, Sequence[str]], TranslatedRequest]
 APPLY_PATH = "/v1/apply"
+CLIENT_HAS_LEFT = 499  # the status of other servers for it
 MAX_NOTICES = 100  # a client may invent fields without end
 TRANSLATIONS: dict[str, Translate] = {
     "/v1/chat/completions": translate_chat,
@@ -262,7 +263,10 @@ class ApiServer:
     @web.middleware
     async def _counting_middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Count requests by route and status, and none of a client that has disconnected."""
-        response, resource = await handler(request), request.match_info.route.resource
+        try:
+            response, resource = await handler(request), request.match_info.route.resource
+        except ConnectionError:
+            return web.Response(status=CLIENT_HAS_LEFT)  # read by no client; an error here would be one of ours
         path = resource.canonical if resource else UNKNOWN_PATH
         self._request_counts[path, str(response.status)] += 1
         return response
