@@ -1,7 +1,7 @@
 """`python -m tools.client_suites [--packages FOLDER] [NAME...]`: a table of the tests and examples of other projects.
 
 Each suite runs against `specchat serve` (the plugin specchat-serve, installed): the tests of llama-server, the examples
-of Ollama's page of its API, and the clients of `tests.clients.run` that speak an HTTP API. What a suite needs is
+of Ollama's page of its API, packages that use one, and clients of `tests.clients.run`. What a suite needs is
 installed into FOLDER, in environments of their own, where it is not there yet. Prints the section of docs/clients.md.
 """
 
@@ -16,13 +16,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tests.clients import llama_suite
+from tests.clients import http_sdks, llama_suite
 from tests.clients.llama_suite import Case, llama_cases, make_environment
-from tests.clients.ollama_examples import EXAMPLES
-from tests.clients.run import CLIENTS
+from tests.clients.ollama_examples import EXAMPLES, ollama_examples
+from tests.clients.run import CLIENTS, Client
 from tests.clients.world import NotAvailable, World, new_world
 
 LLAMA, OLLAMA = "llama.cpp, `tools/server/tests`", "Ollama's examples"
+PACKAGES: Mapping[str, Client] = {
+    OLLAMA: ollama_examples,
+    "instructor": http_sdks.instructor,
+    "pydantic-ai": http_sdks.pydantic_ai,
+    "langchain": http_sdks.langchain,
+    "litellm": http_sdks.litellm,
+}
 SDKS = ("openai", "anthropic", "ollama", "instructor", "pydantic-ai", "langchain", "litellm", "Codex", "Claude Code")
 ENVIRONMENTS: Mapping[str, Sequence[str]] = {
     "sdks": ("openai", "anthropic", "ollama", "llm"),
@@ -31,7 +38,7 @@ ENVIRONMENTS: Mapping[str, Sequence[str]] = {
     "langchain": ("langchain", "langchain-openai", "langchain-anthropic", "langchain-ollama"),
     "litellm": ("litellm",),
 }
-HEAD = """## Suites of other projects
+HEAD = """### Suites of other projects
 
 Output of `python -m tools.client_suites` on {date}, against the embedded model on a CPU. Assertions about the text or
 the counts of tokens of another model are off (`tests/clients/llama_suite.toml`). *applies*: passed of those that apply.
@@ -41,11 +48,12 @@ the counts of tokens of another model are off (`tests/clients/llama_suite.toml`)
 
 
 def client_cases(name: str) -> Callable[[World], Iterator[Case]]:
-    """The steps of a client of `tests.clients.run` as cases; one that ends it is a case, too."""
+    """The steps of a client as cases; an error that ends it is a case, too."""
+    client = PACKAGES[name] if name in PACKAGES else CLIENTS[name][1]
 
     def cases(world: World) -> Iterator[Case]:
         try:
-            for step in CLIENTS[name][1](world):
+            for step in client(world):
                 if step.done != "version":
                     yield Case(step.done, "" if step.is_well else step.seen)
         except (AssertionError, LookupError, subprocess.TimeoutExpired) as fault:

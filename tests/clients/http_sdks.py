@@ -116,7 +116,11 @@ def _run_script(world: World, package: str) -> Iterator[Step]:
         script = SCRIPTS / f"{package}_script.py"
         yield from _steps(world.run(python, script, address, TOKEN, QUESTION, seconds=CASES_SECONDS))
     with serving_script(world, TOOL_ANSWERS) as address:
-        yield from _steps(world.run(python, SCRIPTS / f"{package}_tools_script.py", address, TOKEN, TOOL_QUESTION))
+        yield from _steps(
+            world.run(
+                python, SCRIPTS / f"{package}_tools_script.py", address, TOKEN, TOOL_QUESTION, seconds=CASES_SECONDS
+            )
+        )
 
 
 def _run_cases(world: World, name: str, package: str = "") -> Iterator[Step]:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from specchat.plugins.discovery import find_extensions
 from specchat.plugins.own_plugins import OWN_PLUGINS
-from tests.clients import agents, coding_agents, filters, http_sdks, ollama_examples, servers, vscode
+from tests.clients import agents, coding_agents, filters, http_sdks, servers, vscode
 from tests.clients.world import NotAvailable, Step, World, new_world
 
 Client = Callable[[World], Iterator[Step]]
@@ -42,12 +42,7 @@ CLIENTS: Mapping[str, tuple[str, Client]] = {
     "openai": (HTTP, http_sdks.openai),
     "anthropic": (HTTP, http_sdks.anthropic),
     "ollama": (HTTP, http_sdks.ollama),
-    "Ollama's examples": (HTTP, ollama_examples.ollama_examples),
     "llm": (HTTP, http_sdks.llm),
-    "instructor": (HTTP, http_sdks.instructor),
-    "pydantic-ai": (HTTP, http_sdks.pydantic_ai),
-    "langchain": (HTTP, http_sdks.langchain),
-    "litellm": (HTTP, http_sdks.litellm),
     "opencode": (HTTP, coding_agents.opencode),
     "Qwen Code": (HTTP, coding_agents.qwen_code),
     "Codex": (HTTP, coding_agents.codex),

@@ -11,9 +11,12 @@ import sys
 import time
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+import requests
 
 sys.path.insert(0, os.environ["LLAMA_TESTS"])
 import utils
@@ -21,7 +24,7 @@ import utils
 COMMAND = json.loads(os.environ["LLAMA_SERVED_BY"])
 OTHER_MODELS = ("test", "gpt-3.5-turbo", "gpt-3.5-turbo-instruct", "davinci-002", "tinyllama-2")
 ADDRESS = re.compile(r"http://[^ ]+:(\d+)/v1")
-LOOK_SECONDS = 0.05
+LOOK_SECONDS, SECONDS, MOST_TOKENS = 0.05, 25.0, 64
 servers: dict[tuple[str, ...], tuple[int, subprocess.Popen[bytes]]] = {}
 
 
@@ -47,11 +50,28 @@ def _port(arguments: tuple[str, ...]) -> int:
     return servers[arguments][0]
 
 
+STREAM = utils.ServerProcess.make_stream_request
+
+
+def _limited(ask: Any) -> Any:
+    """A request of theirs within the limits of its server, which are an option of llama-server, and within our time."""
+
+    def limited(server: Any, method: str, path: str, data: Any = None, headers: Any = None, **more: Any) -> Any:
+        if path.startswith("/completion") and isinstance(data, dict):
+            data = {"n_predict": server.n_predict or MOST_TOKENS, **data}
+        seconds = {} if ask is STREAM else {"timeout": SECONDS}
+        return ask(server, method, path, data, headers, **{**more, **seconds})
+
+    return limited
+
+
 utils.ServerProcess.start = _start
+utils.ServerProcess.make_request = _limited(utils.ServerProcess.make_request)
+utils.ServerProcess.make_stream_request = _limited(STREAM)
+requests.post = partial(requests.post, timeout=SECONDS)
 utils.ServerProcess.stop = lambda server: None
 utils.ServerPreset.load_all = staticmethod(lambda: None)
 utils.match_regex = lambda regex, text: True
-utils.DEFAULT_REQUEST_TIMEOUT = 60
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
