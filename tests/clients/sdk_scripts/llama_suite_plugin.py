@@ -22,7 +22,15 @@ sys.path.insert(0, os.environ["LLAMA_TESTS"])
 import utils
 
 COMMAND = json.loads(os.environ["LLAMA_SERVED_BY"])
-OTHER_MODELS = ("test", "gpt-3.5-turbo", "gpt-3.5-turbo-instruct", "davinci-002", "tinyllama-2")
+OTHER_MODELS = (
+    "test",
+    "gpt-3.5-turbo",
+    "gpt-3.5-turbo-instruct",
+    "gpt-4.1",
+    "davinci-002",
+    "codellama70b",
+    "tinyllama-2",
+)
 ADDRESS = re.compile(r"http://[^ ]+:(\d+)/v1")
 LOOK_SECONDS, SECONDS, MOST_TOKENS = 0.05, 25.0, 64
 servers: dict[tuple[str, ...], tuple[int, subprocess.Popen[bytes]]] = {}
