@@ -100,8 +100,12 @@ class FimCompleter:
         """The prompt itself, with the probabilities of its tokens if they are wanted."""
         tokenizer, known = self.models.tokenizer, list[TokenProbabilities | None]([None])
         if request.wants_probabilities and ids:
-            generation, pool = Generation(self.models.target), self.models.target.pool
-            with closing(generation), pool.acquire_slot(generation.cache, len(ids) + SCRATCH_ROWS):
+            generation, pool, rows = Generation(self.models.target), self.models.target.pool, len(ids) + SCRATCH_ROWS
+            for _ in pool.wait_for_room(generation.cache, rows, is_urgent=True):
+                yield NO_OUTPUT_YET
+                if deadline.end_reason():
+                    return
+            with closing(generation), pool.acquire_slot(generation.cache, rows):
                 for scored in generation.score(ids, min(tokenizer.vocab_size, self.models.target.vocab_size)):
                     known += scored
                     yield PrefillProgress(len(known), len(ids))

@@ -15,6 +15,8 @@ from pathlib import Path
 from tests.clients.world import NotAvailable, Step, World, import_path
 
 SCRIPTS = Path(__file__).with_name("sdk_scripts")
+SDKS = "sdks"
+CASES_SECONDS = 600.0  # of all steps of a package, on a busy machine
 TOKEN = "right"
 QUESTION = "What is a generator in Python?"
 TOOL_QUESTION = "What is the area of 3 by 4?"
@@ -39,6 +41,22 @@ def anthropic(world: World) -> Iterator[Step]:
 
 def ollama(world: World) -> Iterator[Step]:
     yield from _run_script(world, "ollama")
+
+
+def instructor(world: World) -> Iterator[Step]:
+    yield from _run_cases(world, "instructor")
+
+
+def pydantic_ai(world: World) -> Iterator[Step]:
+    yield from _run_cases(world, "pydantic-ai", "pydantic-ai-slim")
+
+
+def langchain(world: World) -> Iterator[Step]:
+    yield from _run_cases(world, "langchain")
+
+
+def litellm(world: World) -> Iterator[Step]:
+    yield from _run_cases(world, "litellm")
 
 
 def llm(world: World) -> Iterator[Step]:
@@ -95,9 +113,22 @@ def _run_script(world: World, package: str) -> Iterator[Step]:
     python = sdk_python(world)
     yield Step("version", installed_version(world, package))
     with serving(world) as address:
-        yield from _steps(world.run(python, SCRIPTS / f"{package}_script.py", address, TOKEN, QUESTION))
+        script = SCRIPTS / f"{package}_script.py"
+        yield from _steps(world.run(python, script, address, TOKEN, QUESTION, seconds=CASES_SECONDS))
     with serving_script(world, TOOL_ANSWERS) as address:
-        yield from _steps(world.run(python, SCRIPTS / f"{package}_tools_script.py", address, TOKEN, TOOL_QUESTION))
+        yield from _steps(
+            world.run(
+                python, SCRIPTS / f"{package}_tools_script.py", address, TOKEN, TOOL_QUESTION, seconds=CASES_SECONDS
+            )
+        )
+
+
+def _run_cases(world: World, name: str, package: str = "") -> Iterator[Step]:
+    """The steps of a package in a virtual environment of its own, of which one may fail and the next still runs."""
+    yield Step("version", installed_version(world, package or name, name))
+    script = SCRIPTS / f"{name.replace('-', '_')}_script.py"
+    with serving(world) as address:
+        yield from _steps(world.run(sdk_python(world, name), script, address, TOKEN, QUESTION, seconds=CASES_SECONDS))
 
 
 def _steps(printed: str) -> Iterator[Step]:
@@ -106,17 +137,17 @@ def _steps(printed: str) -> Iterator[Step]:
             yield Step(*json.loads(line))
 
 
-def installed_version(world: World, package: str) -> str:
-    """The version of a package in the virtual environment `sdks`; NotAvailable for none."""
+def installed_version(world: World, package: str, environment: str = SDKS) -> str:
+    """The version of a package in a virtual environment; NotAvailable for none."""
     program = f"from importlib.metadata import version; print(version('{package}'))"
-    version = world.run(sdk_python(world), "-c", program, code=None)
+    version = world.run(sdk_python(world, environment), "-c", program, code=None)
     if "Error" in version:
-        raise NotAvailable(f"no package `{package}` in the virtual environment `sdks`")
+        raise NotAvailable(f"no package `{package}` in the virtual environment `{environment}`")
     return version.strip()
 
 
-def sdk_python(world: World) -> Path:
-    path = world.packages / "sdks" / "bin" / "python"
+def sdk_python(world: World, environment: str = SDKS) -> Path:
+    path = world.packages / environment / "bin" / "python"
     if not path.exists():
-        raise NotAvailable("no virtual environment `sdks` in the folder --packages")
+        raise NotAvailable(f"no virtual environment `{environment}` in the folder --packages")
     return path

@@ -95,6 +95,7 @@ def tell(name: str, world: World) -> Told:
         check_installed(program)
         for step in client(world):
             lines.append(f"| {_cell(step.done)} | {_cell(step.seen)} |")  # also those before one that fails
+            is_well &= step.is_well
     except NotAvailable as missing:
         lines.append(f"| not run | {_cell(str(missing))} |")
     except (AssertionError, LookupError, subprocess.TimeoutExpired) as fault:

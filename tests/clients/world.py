@@ -39,6 +39,7 @@ class Step:
 
     done: str
     seen: str
+    is_well: bool = True
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Lists of tools in a form that the package `mcp` takes, which otherwise refuses all tools of a server for one.
 
-Of a schema that is none, the names of the arguments stay; what has no name is left out. The schemas of
-results go: the package would check results against them, and a pattern in one can take for ever.
+Of a schema that is none, the names of the arguments stay; what has no name, or runs as a task only, is left out.
+The schemas of results go: the package would check results against them, and a pattern in one can take for ever.
 """
 
 from __future__ import annotations
@@ -46,11 +46,14 @@ class _CheckedMessages:
 
     def _usable(self, tools: list[Any]) -> list[dict[str, Any]]:
         named = [each for each in tools if isinstance(each, Mapping) and isinstance(each.get("name"), str)]
-        usable = list(map(_usable_tool, named))
-        wrong = [new["name"] for old, new in zip(named, usable, strict=True) if not _is_kept(old, new)]
+        tasks = [each["name"] for each in named if _needs_task(each)]
+        run_at_once = [each for each in named if not _needs_task(each)]
+        usable = list(map(_usable_tool, run_at_once))
+        wrong = [new["name"] for old, new in zip(run_at_once, usable, strict=True) if not _is_kept(old, new)]
         if wrong:
-            more = f" and {len(wrong) - 1} more" * (len(wrong) > 1)
-            self._on_wrong(f"has a wrong schema for the tool {wrong[0]}{more}; the names of its arguments are used")
+            self._on_wrong(f"has a wrong schema for the tool {_first(wrong)}; the names of its arguments are used")
+        if tasks:
+            self._on_wrong(f"runs the tool {_first(tasks)} as a task only, which specchat has not; it is left out")
         if len(named) < len(tools):
             self._on_wrong(f"lists {len(tools) - len(named)} of its tools without a name; they are left out")
         return usable
@@ -63,6 +66,16 @@ async def with_checked_tools(
     """The streams of a transport, the first of them with checked lists of tools."""
     async with transport as (incoming, outgoing):
         yield _CheckedMessages(incoming, on_wrong), outgoing
+
+
+def _first(names: list[str]) -> str:
+    return names[0] + f" and {len(names) - 1} more" * (len(names) > 1)
+
+
+def _needs_task(tool: Mapping[str, Any]) -> bool:
+    """Whether its server answers a call with a task to be asked for later, and in no other way."""
+    execution = tool.get("execution")
+    return isinstance(execution, Mapping) and execution.get("taskSupport") == "required"
 
 
 def _usable_tool(tool: Mapping[str, Any]) -> dict[str, Any]:

@@ -55,6 +55,7 @@ class McpServers(ToolSource):
     def __init__(self, settings: Sequence[ServerSettings] = ()) -> None:
         self._loop, self._lock = EventLoopThread(), threading.Lock()
         self._notices = dict[str, str]()  # by server
+        self._unusable = set[str]()  # whose settings are wrong, as the user was told
         self._connections = {
             each.name: McpConnection(each, self._loop, partial(self._add_notice, each.name)) for each in settings
         }
@@ -82,7 +83,9 @@ class McpServers(ToolSource):
             try:
                 connection.begin()
             except McpServerError as error:
-                self._add_notice(connection.name, str(error))
+                if connection.name not in self._unusable:
+                    self._unusable.add(connection.name)
+                    self._add_notice(connection.name, str(error))
 
     def take_notices(self) -> tuple[str, ...]:
         """Lines for the user about servers that failed; each once."""

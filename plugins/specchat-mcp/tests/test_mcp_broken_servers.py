@@ -187,3 +187,29 @@ def test_ctrl_c_and_escape_end_the_waiting_for_a_command(start, monkeypatch):
     monkeypatch.setattr(EventLoopThread, "wait_for", interrupt)
     with pytest.raises(CancelledError, match="stopped waiting"):
         details(servers, "broken")
+
+
+def test_a_tool_that_runs_as_a_task_only_is_not_offered_and_takes_no_other_with_it(start):
+    kinds = ("required", "optional", "forbidden", 5)
+    tools = [{"name": f"as-{kind}", "inputSchema": {}, "execution": {"taskSupport": kind}} for kind in kinds]
+    servers = start(broken("lists", json.dumps([*tools, {"name": "odd", "inputSchema": {}, "execution": 5}])))
+
+    offered = [each.server_tool_name for each in servers.tools(threading.Event())]
+
+    assert ["as-optional", "as-forbidden", "as-5", "odd", "go"] == offered
+    [notice] = servers.take_notices()
+    assert "runs the tool as-required as a task only, which specchat has not; it is left out" in notice
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [broken("ends at once"), ServerSettings("broken", ("x",), problem="the environment has no variable TOKEN")],
+    ids=["ends at once", "no variable"],
+)
+def test_a_dead_server_is_named_with_the_first_question_only(start, settings):
+    servers = start(settings)
+    servers.tools(threading.Event())
+    assert 1 == len(servers.take_notices())
+
+    assert () == servers.tools(threading.Event())
+    assert () == servers.take_notices()

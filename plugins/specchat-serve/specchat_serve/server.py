@@ -76,6 +76,7 @@ PREFLIGHT_HEADERS = {
 }
 Translate = Callable[[JsonObject, Sequence[str]], TranslatedRequest]
 APPLY_PATH = "/v1/apply"
+CLIENT_HAS_LEFT = 499  # the status of other servers for it
 MAX_NOTICES = 100  # a client may invent fields without end
 TRANSLATIONS: dict[str, Translate] = {
     "/v1/chat/completions": translate_chat,
@@ -89,6 +90,12 @@ TRANSLATIONS: dict[str, Translate] = {
     "/apply-template": translate_template,
     "/api/chat": translate_ollama_chat,
     "/api/generate": translate_generate,
+}
+# With those that llama-server has without a version; its /completions is its own API.
+ALL_PATHS: dict[str, Translate] = TRANSLATIONS | {
+    "/chat/completions": translate_chat,
+    "/responses": translate_response,
+    "/completions": translate_llama_completion,
 }
 # The error body of the API that a path belongs to.
 ERROR_BODIES: tuple[tuple[str, Callable[[ApiError], JsonObject]], ...] = (
@@ -131,11 +138,13 @@ class ApiServer:
         application = web.Application(middlewares=middlewares, client_max_size=MAX_LINE_BYTES)
         application.add_routes([
             web.get("/v1/models", self.list_models),
+            web.get("/models", self.list_models),
             web.get("/v1/models/{name:.+}", self.get_model),
             web.post("/v1/messages/count_tokens", self.count_tokens),
             web.post(APPLY_PATH, self.apply_sketch),
             web.get("/", self.greet),
             web.get("/health", self.health),
+            web.get("/v1/health", self.health),
             web.get("/metrics", self.metrics),
             web.get("/props", self.llama_props),
             web.get("/slots", self.llama_slots),
@@ -145,7 +154,7 @@ class ApiServer:
             web.post("/api/show", self.ollama_show),
             web.post("/api/pull", self.ollama_pull),
             *(web.post(path, self.refuse_embeddings) for path in EMBEDDING_PATHS),
-            *(web.post(path, self._answer_handler(translate)) for path, translate in TRANSLATIONS.items()),
+            *(web.post(path, self._answer_handler(translate)) for path, translate in ALL_PATHS.items()),
         ])  # fmt: skip
         application.on_response_prepare.append(self._on_response_prepare)
         application.on_startup.append(self._on_startup)
@@ -266,7 +275,10 @@ class ApiServer:
     @web.middleware
     async def _counting_middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Count requests by route and status, and none of a client that has disconnected."""
-        response, resource = await handler(request), request.match_info.route.resource
+        try:
+            response, resource = await handler(request), request.match_info.route.resource
+        except ConnectionError:
+            return web.Response(status=CLIENT_HAS_LEFT)  # read by no client; an error here would be one of ours
         path = resource.canonical if resource else UNKNOWN_PATH
         self._request_counts[path, str(response.status)] += 1
         return response

@@ -17,17 +17,19 @@ from typing import Any
 
 from specchat.app.agent.agent_tool import AgentTool, ChangingTool, Effect, ToolOutcome, WritableChange
 from specchat.app.agent.call_consent import Consent, Refused
-from specchat.app.agent.tool_schemas import parse_arguments
-from specchat.chat.events import REPETITION, TOOL_CALLS, TRUNCATED_REASONS, Event, Finished, ToolCallDelta
+from specchat.app.agent.tool_schemas import parse_arguments, with_paths
+from specchat.chat.events import REPETITION, TOOL_CALLS, TRUNCATED_REASONS, Event, Finished, Notice, ToolCallDelta
 from specchat.chat.request import Request
 from specchat.chat.shortened_text import bounded
 from specchat.chat.streamed_calls import StreamedCalls
-from specchat.chat.tools import CALL_OR_ANSWER, ToolCall, ToolResult
+from specchat.chat.tools import CALL_OR_ANSWER, Tool, ToolCall, ToolResult
 from specchat.errors import UsageError
 
 MAX_WRONG_CALLS = 5  # of one question
 MAX_SAME_CALLS = 3  # in a row; the last one does not run
 NOT_RUN = "not run: the user stopped the work"
+EVERY_CALL_FAILED = "every call of a tool failed, so this answer does not rest on what is in the files"
+CHOSEN = {"read": "path", "edit": "path", "list": "folder"}  # arguments that name what is there
 CUT_CALL = {REPETITION: "the model repeated itself", "length": "the answer was full (limits.answer)"}
 
 Ask = Callable[[Request, Flag], Iterator[Event]]
@@ -81,6 +83,7 @@ class _Question:
     """What is counted over all rounds of one question."""
 
     wrong_calls: int = 0
+    outcomes: set[bool] = field(default_factory=set[bool])  # whether calls did their work
     last_call: tuple[str, str] = ("", "")
     same_calls: int = 0
     end_reason: str = ""
@@ -105,6 +108,7 @@ class AgentLoop:
     tools: Sequence[AgentTool]
     consent: Consent
     limits: LoopLimits = LoopLimits()
+    existing_files: Callable[[], Sequence[str]] = tuple  # what the model may name; none: it writes the path
     unsent_results: tuple[ToolResult, ...] = field(default=())
 
     @property
@@ -119,12 +123,11 @@ class AgentLoop:
     def run(self, ask: Ask, request: Request, cancelled: Flag) -> Generator[Event | AgentEvent]:
         """The events of all answers and calls of one question."""
         tools, question = self.offered, _Question()
-        request = replace(
-            request, tools=tuple(each.tool for each in tools.values()), tool_choice=CALL_OR_ANSWER,
-            tool_results=(*self.unsent_results, *request.tool_results), compacts=True,
-        )  # fmt: skip
+        results = (*self.unsent_results, *request.tool_results)
+        request = replace(request, tool_choice=CALL_OR_ANSWER, tool_results=results, compacts=True)
         for number in range(1, self.limits.rounds + 1):
-            calls = yield from self._answer(ask, request, cancelled)
+            request = replace(request, tools=self._described(tools))
+            calls = yield from self._answer(ask, request, question, cancelled)
             if not calls:
                 return
             if number == self.limits.rounds:
@@ -136,8 +139,13 @@ class AgentLoop:
             request = replace(request, text="", files=(), tool_results=self.unsent_results, answer_prefix="")
             yield RoundStarted(request)
 
+    def _described(self, tools: Mapping[str, AgentTool]) -> tuple[Tool, ...]:
+        """As the model is told of them."""
+        files = self.existing_files()
+        return tuple(with_paths(each.tool, CHOSEN.get(name), files) for name, each in tools.items())
+
     def _answer(
-        self, ask: Ask, request: Request, cancelled: Flag
+        self, ask: Ask, request: Request, question: _Question, cancelled: Flag
     ) -> Generator[Event | AgentEvent, None, Sequence[ToolCall]]:
         """One answer; returns its calls, none if it ended in another way than by calling."""
         calls, reason = StreamedCalls(), ""
@@ -147,6 +155,8 @@ class AgentLoop:
             elif isinstance(event, Finished):
                 self.unsent_results = ()
                 reason = event.finish_reason
+                if reason != TOOL_CALLS and question.outcomes == {False}:
+                    yield Notice(EVERY_CALL_FAILED)
             yield event
         if calls and reason in TRUNCATED_REASONS:
             yield LoopEnded(f"{CUT_CALL[reason]} inside a call, which was not run")
@@ -164,6 +174,7 @@ class AgentLoop:
             else:
                 outcome = yield from self._run_call(tools, call, question, cancelled)
                 text = bounded(outcome.text, self.limits.result_characters)
+                question.outcomes.add(not outcome.is_error)
                 results[call.id] = ToolResult(call.id, call.name, text, outcome.is_error)
                 if cancelled.is_set():
                     question.end_reason = question.end_reason or "stopped by the user"
@@ -183,9 +194,8 @@ class AgentLoop:
         except UsageError as error:
             question.note_wrong()
             outcome = ToolOutcome(str(error), is_error=True)
-            yield CallStarted(
-                call, f"{call.name}: arguments that are not valid" if tool else f"{call.name}: no such tool"
-            )
+            problem = "arguments that are not valid" if tool else "no such tool"
+            yield CallStarted(call, f"{call.name}: {problem}")
             yield CallFinished(call, outcome)
             return outcome
         path = arguments.get("path", "")

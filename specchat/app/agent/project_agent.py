@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Event as Flag
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from specchat.app.agent.instructions import project_instructions, with_section, 
 from specchat.app.project_files import Buffers, ProjectFiles
 from specchat.chat.events import Event, Notice
 from specchat.chat.request import Request
+from specchat.hub.model_size import is_small
 from specchat.profile import AGENT_OFF, AGENT_PLAN
 
 if TYPE_CHECKING:
@@ -70,16 +72,18 @@ class ProjectAgent:
 
     def _loop(self, values: Mapping[str, Any], files: ProjectFiles, other_tools: Sequence[AgentTool]) -> AgentLoop:
         """The loop of this conversation, with the settings of now."""
+        from specchat.app.agent.read_tools import existing_files
+
         allow = (*values.get("agent.allow", ()), *self.chat.allow, *self.chat.sources.allow_rules())
         is_plan = values.get("agent.mode") == AGENT_PLAN
         self._consent.rules = Rules.parse(allow, values.get("agent.deny", ()), is_read_only=is_plan)
         self._consent.ask = self.chat.ui.ask_consent
-        window = self.chat.conversation.window_tokens
-        characters = min(max(window, MIN_RESULT_CHARACTERS), MAX_RESULT_CHARACTERS)
-        limits = LoopLimits(int(values.get("agent.rounds", 25)), characters)
+        characters = min(max(self.chat.conversation.window_tokens, MIN_RESULT_CHARACTERS), MAX_RESULT_CHARACTERS)
         own = self._own_tools(files, characters, float(values.get("agent.command_seconds", 120)))
         loop = self._loops.setdefault(self.chat.conversation.session_id, AgentLoop((), self._consent))
-        loop.tools, loop.limits = [*own, *other_tools], limits
+        settings = self.chat.conversation.settings
+        loop.tools, loop.limits = [*own, *other_tools], LoopLimits(int(values.get("agent.rounds", 25)), characters)
+        loop.existing_files = partial(existing_files, files) if is_small(settings.profile.models) else tuple
         return loop
 
     def _own_tools(self, files: ProjectFiles, characters: int, command_seconds: float) -> list[AgentTool]:

@@ -19,6 +19,13 @@ from specchat.errors import InputError, SpecchatError
 
 DEFAULT_LINES = 400
 SEARCH_SECONDS = 20.0
+MAX_CHOICES = 50  # each stands in the prompt, too
+
+
+def existing_files(files: ProjectFiles) -> tuple[str, ...]:
+    """The names of all files of the project that git does not ignore; none where they are too many to choose from."""
+    names = tuple(map(files.name_of, list_folder(files.path_of(".")).files))
+    return names if len(names) <= MAX_CHOICES else ()
 
 
 def as_outcome(work: Callable[[], str]) -> ToolOutcome:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from specchat.chat.tools import Tool
@@ -26,6 +27,14 @@ def schema_text(properties: Mapping[str, Any], *required: str) -> str:
     return json.dumps(
         {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
     )
+
+
+def with_paths(tool: Tool, name: str | None, files: Sequence[str]) -> Tool:
+    """The tool, with an argument of this name that is one of the files, or a folder of one."""
+    schema, folders = tool.schema, {file.rpartition("/")[0] or "." for file in files}
+    if name and files:
+        schema["properties"][name]["enum"] = list(files) if name == "path" else sorted(folders)
+    return replace(tool, parameters=json.dumps(schema)) if name and files else tool
 
 
 def parse_arguments(tool: Tool, text: str) -> Mapping[str, Any]:

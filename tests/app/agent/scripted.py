@@ -128,6 +128,7 @@ def work(
     tools: Sequence[AgentTool] | None = None,
     limits: LoopLimits = USUAL_LIMITS,
     cancelled: Flag | None = None,
+    existing_files: Callable[[], Sequence[str]] = tuple,
 ) -> Worked:
     """Ask one question. `answers` are those of the user to questions of consent; None: there is no user."""
     questions, waiting = list[ConsentQuestion](), list(answers or ())
@@ -137,6 +138,8 @@ def work(
         return waiting.pop(0)
 
     model = ScriptedModel(script)
-    loop = AgentLoop(tools or agent_tools(files), Consent(rules, None if answers is None else ask), limits)
+    loop = AgentLoop(
+        tools or agent_tools(files), Consent(rules, None if answers is None else ask), limits, existing_files
+    )
     events = list(loop.run(model.ask, Request("do it"), cancelled or Flag()))
     return Worked(model, loop, events, questions)

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from specchat.app.agent import project_agent
 from specchat.app.chat_state import ChatState
 from specchat.cli.main import run
 from specchat.host.client import Conversation, SessionRequest
@@ -163,6 +164,16 @@ def test_the_instructions_of_a_project_are_read_once_accepted(chat, world, monke
     assert is_read == ("Use tabs." in chat.conversation.settings.values["prompt.system"])
     said = "AGENTS.md is read: 10 characters" if is_read else "AGENTS.md is not read"
     assert [2, 1] == [capsys.readouterr().err.count(said), len(keyboard.questions)]
+
+
+@pytest.mark.parametrize("is_small", [True, False])
+def test_a_small_model_is_offered_the_files_of_the_project_as_choices(chat, monkeypatch, is_small):
+    monkeypatch.setattr(project_agent, "is_small", lambda models: is_small)
+    type_line(chat, "/agent on")
+    type_line(chat, "count 1")
+
+    [loop] = chat.agent._loops.values()
+    assert is_small == ("shop/cart.py" in loop.existing_files())
 
 
 def token_count(summary: str) -> int:

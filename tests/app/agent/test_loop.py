@@ -8,6 +8,7 @@ from threading import Event as Flag
 import pytest
 
 from specchat.app.agent.agent_loop import (
+    EVERY_CALL_FAILED,
     MAX_SAME_CALLS,
     MAX_WRONG_CALLS,
     NOT_RUN,
@@ -19,8 +20,9 @@ from specchat.app.agent.agent_loop import (
 )
 from specchat.app.agent.agent_tool import Effect, ToolOutcome
 from specchat.app.agent.call_consent import Rules
+from specchat.app.agent.read_tools import MAX_CHOICES, existing_files
 from specchat.app.consent import Answer
-from specchat.chat.events import Failed, Finished, TextDelta, ToolCallDelta, Totals
+from specchat.chat.events import Failed, Finished, Notice, TextDelta, ToolCallDelta, Totals
 from specchat.chat.request import Request
 from specchat.chat.tools import CALL_OR_ANSWER, Tool
 from tests.app.agent.scripted import REPOSITORY, ScriptedModel, agent_tools, call, work
@@ -203,3 +205,40 @@ def test_of_two_tools_with_one_name_the_first_counts(files):
     done = work(files, [READ], "so", tools=[*agent_tools(files), Impostor()])
 
     assert [REPOSITORY["README.md"]] == done.model.results
+
+
+def notices(done):
+    return [each.text for each in done.events if isinstance(each, Notice)]
+
+
+def test_an_answer_after_calls_that_all_failed_says_so(files):
+    missing = call("read", path="missing.py")
+
+    assert [EVERY_CALL_FAILED] == notices(work(files, [missing], [call("fetch")], "it is a shop"))
+    assert [] == notices(work(files, [missing], [READ], "it is a shop"))
+    assert [] == notices(work(files, "it is a shop"))
+
+
+def test_a_small_model_chooses_among_the_files_that_are_there(files, project):
+    def offered(request):
+        return {each.name: each.schema["properties"].get("path", {}).get("enum") for each in request.tools}
+
+    new = call("write", path="new.py", content="x = 1\n")
+    done = work(files, [new], "so", rules=Rules.parse(["write"]), existing_files=lambda: existing_files(files))
+    first, second = map(offered, done.model.requests)
+
+    assert first["read"] == first["edit"] and "shop/cart.py" in first["read"]
+    assert "debug.log" not in first["read"] and "new.py" not in first["read"]
+    assert "new.py" in second["read"]
+    assert first["write"] is None
+    [list_tool] = [each for each in done.model.requests[0].tools if "list" == each.name]
+    assert [".", "notes", "shop"] == list_tool.schema["properties"]["folder"]["enum"] and not list_tool.schema[
+        "required"
+    ]
+
+
+def test_many_files_are_no_choices(files, project):
+    for number in range(MAX_CHOICES):
+        (project / f"{number}.txt").touch()
+
+    assert () == existing_files(files)

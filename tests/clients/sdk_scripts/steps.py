@@ -22,6 +22,14 @@ def step(done: str, seen: object) -> None:
     print(json.dumps([done, str(seen)]), flush=True)
 
 
+def attempt(done: str, call: Callable[[], object]) -> None:
+    """A step that may fail while the next one still runs."""
+    try:
+        step(done, call())
+    except Exception as error:  # noqa: BLE001 (a package fails in any way)
+        print(json.dumps([done, f"**failed**: {type(error).__name__}: {str(error)[:300]}", False]), flush=True)
+
+
 def refused(call: Callable[[], object], error: type[Exception]) -> str:
     """The error of a call that must fail."""
     try:

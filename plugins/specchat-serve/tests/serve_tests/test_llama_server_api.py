@@ -121,3 +121,19 @@ def test_likely_tokens_stand_beside_those_of_a_completion(served):
 
     assert ((97, 98), True, -100.0) == (request.prompt_ids, request.wants_probabilities, request.logit_bias[0].bias)
     assert [] == post(served, "/completion", prompt="ab", n_probs=2)[1]["completion_probabilities"]
+
+
+@pytest.mark.parametrize("path", ["/models", "/health"])
+def test_a_path_leads_to_the_same_with_and_without_a_version(served, path):
+    told = raw(served, "GET", path)
+
+    assert 200 == told[0]
+    assert told == raw(served, "GET", f"/v1{path}")
+
+
+def test_a_body_finds_its_api_under_both_paths(served):
+    hello = [{"role": "user", "content": "hello"}]
+
+    assert "chat.completion" == post(served, "/chat/completions", messages=hello)[1]["object"]
+    assert "response" == post(served, "/responses", input="hello")[1]["object"]
+    assert post(served, "/completions", prompt="before")[1]["stop"] is True

@@ -5,9 +5,12 @@ from __future__ import annotations
 import http.client
 import json
 from contextlib import closing
+from threading import Event
 from urllib.parse import urlparse
 
-from serve_tests.conftest import MODEL, Served
+from aiohttp import ClientConnectionResetError, web
+
+from serve_tests.conftest import MODEL, PATIENCE_SECONDS, Served, asking, raw, until
 from specchat.chat.events import LoadingProgress, PrefillProgress
 from specchat_serve import replies
 from specchat_serve.answer import Answer
@@ -61,3 +64,20 @@ def test_an_error_before_the_first_sign_has_its_own_status(served):
         connection.request("POST", "/v1/chat/completions", json.dumps(body))
 
         assert 400 == connection.getresponse().status
+
+
+def test_a_client_that_leaves_before_the_end_of_a_stream_is_no_fault(served, caplog, monkeypatch):
+    left = Event()
+
+    async def write_eof(_response, _data=b""):
+        left.set()
+        raise ClientConnectionResetError("Cannot write to closing transport")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(web.StreamResponse, "write_eof", write_eof)
+        with asking(served, stream=True, messages=[{"role": "user", "content": "hello"}]):
+            assert left.wait(PATIENCE_SECONDS)
+            until(lambda: not served.server.connection_pool.running_count)
+
+    assert 200 == raw(served, "GET", "/health")[0]
+    assert [] == [record for record in caplog.records if record.name == "aiohttp.server"]
