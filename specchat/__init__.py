@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         LoadingProgress,
         Notice,
         PrefillProgress,
+        PromptTokens,
         Routed,
         StepDone,
         TextDelta,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Attachment", "CommittedToken", "Event", "Failed", "Finished", "LoadingProgress", "Notice", "PrefillProgress",
-    "Request", "Routed", "SpecchatError", "StepDone", "TextDelta", "ThinkingDelta", "Tool", "ToolCall",
+    "PromptTokens", "Request", "Routed", "SpecchatError", "StepDone", "TextDelta", "ThinkingDelta", "Tool", "ToolCall",
     "ToolCallDelta", "ToolResult", "Totals", "Waiting", "__version__", "answer", "open_session",
 ]  # fmt: skip
 _MODULES = {  # others: chat.events

@@ -189,7 +189,7 @@ def test_the_reference_of_the_package_has_every_name_and_field():
         f.name for each in types for f in fields(each)
     }
 
-    assert len(types) == 18
+    assert len(types) == 19
     assert [name for name in sorted(names) if f"`{name}" not in page] == []
 
 

@@ -24,7 +24,7 @@ from specchat.chooser.chooser import Chooser
 from specchat.chooser.learned_file import learned_file
 from specchat.devices import FLOAT_FORMAT, GGUF_FORMAT, device_name, kind_of
 from specchat.drafters.heads.detect import inspect_head
-from specchat.drafters.heads.draft_head import CachingHead, DraftHead
+from specchat.drafters.heads.draft_head import DraftHead
 from specchat.drafters.heads.selftest import load_selected_head
 from specchat.drafters.registry import (
     BuiltDrafters,
@@ -34,7 +34,7 @@ from specchat.drafters.registry import (
     runnable_variants,
 )
 from specchat.drafters.suffix_decoding import PastTextIndex
-from specchat.engine.cache import allocate_stacks, forms_of
+from specchat.engine.cache import KVPool, allocate_stacks, forms_of
 from specchat.engine.cache_sizes import SCRATCH_ROWS, SECOND_SLOT_ROWS, slot_rows
 from specchat.engine.decode import TextRows
 from specchat.engine.drafter import Drafter
@@ -138,7 +138,7 @@ class Engine:
         loaded = {name: model for name, model in models.items() if model is not None}
         heads = self.resources.heads
         weights = {name: each.bytes for name, each in (*loaded.items(), *heads.items())}
-        caches = [*(model.pool.bytes for model in loaded.values()), *(head.cache_bytes() for head in heads.values())]
+        caches = [each.bytes for each in (self.resources.target.pool, *_pools_of_drafters(self.resources))]
         drafters = sum(text.memory_bytes()["drafters"] for text in self.texts)
         return weights | {"kv_cache": sum(caches), "drafters": drafters}
 
@@ -214,9 +214,13 @@ def _share_memory(resources: DraftingResources, context: int) -> None:
     rows = slot_rows(min(context, resources.target.context_window) + SCRATCH_ROWS) + SECOND_SLOT_ROWS
     free = free_bytes(str(pool.layout.device))
     pool.budget_bytes = max(rows * pool.layout.bytes_per_row, int(KV_SHARE * free))
-    heads = (head.pool for head in resources.heads.values() if isinstance(head, CachingHead))
-    for each in (*heads, *([resources.draft_model.pool] if resources.draft_model else [])):
+    for each in _pools_of_drafters(resources):
         each.target_pool = pool
+
+
+def _pools_of_drafters(resources: DraftingResources) -> list[KVPool]:
+    pools = [each for head in resources.heads.values() for each in head.kv_pools()]
+    return pools if resources.draft_model is None else [*pools, resources.draft_model.pool]
 
 
 def _capture_graphs(resources: DraftingResources, progress: Progress) -> None:

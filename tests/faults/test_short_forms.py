@@ -16,7 +16,7 @@ from tests.host.test_kills import LONG_ANSWER
 from tools import fault_runs
 
 SEED = 20
-TRIES = {"cancels": 1, "memory": 1, "weights": 8, "turns": 4, "kills": 1, "model_kills": 1, "host": 150}
+TRIES = {"cancels": 1, "memory": 1, "weights": 8, "turns": 4, "kills": 1, "model_kills": 1, "host": 150, "behind": 1}
 OF_PLUGINS = ("acp", "lsp", "http")
 CLIENTS = 8
 LOAD = ("load", 0, CLIENTS)  # of no seconds: each client makes its one request

@@ -57,8 +57,8 @@ class HydraHead(DraftHead):
         embeddings = self._embed(tokens.flatten()).view(len(tokens), -1)
         return column.logits(states, embeddings)
 
-    def cache_bytes(self) -> int:
-        return self.pool.bytes
+    def kv_pools(self) -> tuple[KVPool, ...]:
+        return (self.pool,)
 
     @torch.inference_mode()
     def predictions(self, sample: TargetSample) -> list[Tensor]:

@@ -41,9 +41,9 @@ class DraftHead(ABC):
         The sampled tokens replace draft tokens, so that every depth is tested after correct predictions.
         """
 
-    def cache_bytes(self) -> int:
-        """The bytes of its KV caches."""
-        return 0
+    def kv_pools(self) -> tuple[KVPool, ...]:
+        """Its KV caches."""
+        return ()
 
     def capture_graphs(self, target: Model) -> None:  # noqa: B027 - most heads have none
         """Capture all CUDA graphs of its drafters, so that no turn has to; nothing without graphs."""
@@ -56,5 +56,5 @@ class CachingHead(DraftHead, ABC):
     pool: KVPool
     context_window: int  # positions that it attends to
 
-    def cache_bytes(self) -> int:
-        return self.pool.bytes
+    def kv_pools(self) -> tuple[KVPool, ...]:
+        return (self.pool,)
