@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import Any, cast
 
 from specchat.chat.tools import Tool
@@ -30,8 +31,8 @@ def schema_text(properties: Mapping[str, Any], *required: str) -> str:
 
 
 def with_paths(tool: Tool, name: str | None, files: Sequence[str]) -> Tool:
-    """The tool, with an argument of this name that is one of the files, or a folder of one."""
-    schema, folders = tool.schema, {file.rpartition("/")[0] or "." for file in files}
+    """The tool, with an argument of this name that is one of the files, or a folder above one."""
+    schema, folders = tool.schema, {str(folder) for file in files for folder in PurePosixPath(file).parents}
     if name and files:
         schema["properties"][name]["enum"] = list(files) if name == "path" else sorted(folders)
     return replace(tool, parameters=json.dumps(schema)) if name and files else tool

@@ -223,6 +223,8 @@ def test_a_small_model_chooses_among_the_files_that_are_there(files, project):
     def offered(request):
         return {each.name: each.schema["properties"].get("path", {}).get("enum") for each in request.tools}
 
+    (project / "deep" / "inner").mkdir(parents=True)
+    (project / "deep" / "inner" / "a.py").touch()
     new = call("write", path="new.py", content="x = 1\n")
     done = work(files, [new], "so", rules=Rules.parse(["write"]), existing_files=lambda: existing_files(files))
     first, second = map(offered, done.model.requests)
@@ -232,9 +234,8 @@ def test_a_small_model_chooses_among_the_files_that_are_there(files, project):
     assert "new.py" in second["read"]
     assert first["write"] is None
     [list_tool] = [each for each in done.model.requests[0].tools if "list" == each.name]
-    assert [".", "notes", "shop"] == list_tool.schema["properties"]["folder"]["enum"] and not list_tool.schema[
-        "required"
-    ]
+    assert [".", "deep", "deep/inner", "notes", "shop"] == list_tool.schema["properties"]["folder"]["enum"]
+    assert not list_tool.schema["required"]
 
 
 def test_many_files_are_no_choices(files, project):
