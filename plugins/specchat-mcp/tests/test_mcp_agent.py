@@ -31,6 +31,14 @@ def test_a_call_asks_and_its_result_goes_back_to_the_model(work, demo, monkeypat
     assert "always allow demo__hostile" in keyboard.questions[0]
 
 
+def test_the_question_shows_the_whole_arguments(work, demo, monkeypatch):
+    Keyboard(monkeypatch, "n\n")
+
+    _out, err = work(demo, made("demo__hostile", a=10**3000), "all right")
+
+    assert f'MCP server demo: hostile {{"a": {10**3000}}}' in err
+
+
 def test_a_declined_call_does_not_reach_the_server(work, demo, monkeypatch):
     keyboard = Keyboard(monkeypatch, "n\n")
 
