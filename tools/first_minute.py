@@ -1,6 +1,7 @@
 """A stop watch for a newcomer: README's first line in a clone and a home of their own, step by step.
 
     python -m tools.first_minute > docs/first-minute.md
+    python -m tools.first_minute --before 104ded9f                  beside another commit
     python -m tools.first_minute --installed .venv/bin/specchat     without the installation
 
 Writes the whole page. The package index and its settings are those of pip. Other load of the machine counts, so it is
@@ -29,12 +30,13 @@ from specchat.forward.native.native_build import compile_library, find_compiler
 from specchat_bench.columns import markdown_table
 
 ROOT = Path(__file__).parents[1]
+INSTALL = "install: `python3 -m venv` and `pip install`, the kernels compiled"
 DOWNLOADED = b"question 1 of"  # the demo writes it when the model is here
 PAGE = """\
 # The first minute
 
 How long the first line of [README](../README.md) takes, from an empty folder on. `{command}` measured it and
-wrote this page, {date}: {machine}, load {load}.
+wrote this page, {date}: {machine}, load {load}.{note}
 
 {table}
 
@@ -96,21 +98,22 @@ def time_demo(command: Sequence[str], environment: Mapping[str, str]) -> DemoTim
     return DemoTimes(downloaded[0], first_token, time.monotonic() - began)
 
 
-def install(folder: Path, watch: StopWatch) -> Path:
+def install(folder: Path, watch: StopWatch, commit: str) -> Path:
     """README's first line without the demo, in a fresh clone; returns the command."""
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder)], check=True)
-    with watch.step("install: `python3 -m venv` and `pip install`, the kernels compiled"):
+    subprocess.run(["git", "checkout", "--quiet", commit], cwd=folder, check=True)
+    with watch.step(INSTALL):
         subprocess.run([sys.executable, "-m", "venv", ".venv"], cwd=folder, check=True)
         subprocess.run([".venv/bin/pip", "install", "--quiet", "--editable", "."], cwd=folder, check=True)
     return folder / ".venv" / "bin" / "specchat"
 
 
-def measure(installed: Path | None) -> dict[str, float]:
+def measure(installed: Path | None, commit: str = "HEAD") -> dict[str, float]:
     """The seconds of all steps."""
     watch = StopWatch()
     with tempfile.TemporaryDirectory(prefix="first-minute-") as name:
-        specchat = installed or install(Path(name) / "clone", watch)
-        if compiler := find_compiler():
+        specchat = installed or install(Path(name) / "clone", watch, commit)
+        if commit == "HEAD" and (compiler := find_compiler()):
             with watch.step("compile the kernels, alone"):
                 compile_library(compiler, instruction_sets_of(CPU)[0].flags, Path(name) / "kernels.so")
         environment = {**os.environ, "SPECCHAT_HOME": str(Path(name) / "home")}
@@ -139,18 +142,25 @@ def load() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.first_minute", description="The page of the first minute.")
     parser.add_argument("--installed", type=Path, metavar="FILE", help="this command instead of a new installation")
+    parser.add_argument("--before", metavar="COMMIT", help="a column with the times of this commit")
     arguments = parser.parse_args()
     before = load()
     seconds = measure(arguments.installed and arguments.installed.absolute())
-    print(page(seconds, f"{before} before and {load()} after"), end="")
+    earlier = measure(None, arguments.before) if arguments.before else {}
+    print(page(seconds, f"{before} before and {load()} after", earlier), end="")
 
 
-def page(seconds: Mapping[str, float], load: str) -> str:
-    """The page with these figures."""
+def page(seconds: Mapping[str, float], load: str, earlier: Mapping[str, float]) -> str:
+    """The page with these figures, and with those of an earlier commit where there are any."""
     machine = f"{os.cpu_count()} cores ({platform.system()} {platform.machine()})"
-    table = markdown_table(["step", "seconds"], [[name, f"{value:.1f}"] for name, value in seconds.items()])
+    columns = [seconds, earlier] if earlier else [seconds]
+    rows = [[name, *(f"{each[name]:.1f}" if name in each else "" for each in columns)] for name in seconds]
+    table = markdown_table(["step", "seconds", "before"][: 1 + len(columns)], rows)
+    note = " The column *before* has the times of the commit that the option names." if earlier else ""
     command = shlex.join(["python", "-m", "tools.first_minute", *sys.argv[1:]])
-    return PAGE.format(command=command, date=datetime.now(UTC).date(), machine=machine, load=load, table=table)
+    return PAGE.format(
+        command=command, date=datetime.now(UTC).date(), machine=machine, load=load, note=note, table=table
+    )
 
 
 if __name__ == "__main__":

@@ -35,8 +35,16 @@ def test_the_page_has_each_step_and_the_load():
     with watch.step("install"):
         pass
 
-    written = page({**watch.seconds, "download": 12.34}, "1.0 before and 2.0 after")
+    written = page({**watch.seconds, "download": 12.34}, "1.0 before and 2.0 after", {})
 
     assert "| download | 12.3 |" in written
     assert "| install | 0.0 |" in written
     assert "load 1.0 before and 2.0 after" in written
+
+
+def test_the_page_has_the_times_of_an_earlier_commit_beside_those_of_today():
+    written = page({"install": 1.0, "compile": 2.0, "download": 12.34}, "1.0", {"install": 3.0, "download": 45.67})
+
+    assert "| step | seconds | before |" in written
+    assert "| compile | 2.0 |  |" in written
+    assert "| download | 12.3 | 45.7 |" in written
