@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import sys
 import tempfile
 from collections import defaultdict
@@ -16,6 +17,8 @@ from tests import cover
 from tests.cover import rest_of_cover, rest_of_sample
 from tests.processes import alone_among_test_processes
 
+# A shell ignores Ctrl-C in background jobs, and what is started there would inherit it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # Without bytecode, each of hundreds of processes would compile all modules, for a third of the time of the run.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False

@@ -19,12 +19,6 @@ from tests.hub.fake_hub import WEIGHTS, FakeHub, reach, serving
 MODEL, HEAD = "some/model", "some/head"
 FILES = {"config.json": b"{}", "tokenizer.json": b"{}", "model.safetensors": WEIGHTS}
 HEAD_FILES = {"config.json": b'{"head": 1}', "pytorch_model.bin": b"tensors"}
-PULL_IN_FOREGROUND = """if True:
-    import signal
-    from specchat.cli.main import main
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in background jobs
-    main()
-"""
 
 
 @pytest.fixture
@@ -132,7 +126,7 @@ def test_offline_may_be_said_by_the_environment(hub, monkeypatch):
 def test_ctrl_c_keeps_what_came_and_the_next_pull_says_that_it_goes_on(hub, monkeypatch, tmp_path):
     hub.trickle_after = 2_500_000  # not silence: a signal just before a blocking read takes effect after the read
     told = {"HF_ENDPOINT": hub.endpoint, "HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "0"}
-    line = [sys.executable, "-c", PULL_IN_FOREGROUND, "models", "pull", MODEL, "--yes"]
+    line = [sys.executable, "-m", "specchat", "models", "pull", MODEL, "--yes"]
     with subprocess.Popen(line, env={**os.environ, **told}, stderr=subprocess.PIPE, text=True) as asking:
         while not list(tmp_path.glob("hub/*/blobs/*.incomplete")) or _partial(tmp_path).stat().st_size < 1 << 20:
             assert asking.poll() is None
