@@ -19,12 +19,15 @@ def read_regular_file(path: Path, max_bytes: int, name: str = "") -> bytes:
     name = name or str(path)
     try:
         descriptor = os.open(path, OPEN_FLAGS | getattr(os, "O_BINARY", 0))
-        with os.fdopen(descriptor, "rb") as file:
+        try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise InputError(f"{name}: not a regular file")
-            if status.st_size > max_bytes or len(content := file.read(max_bytes + 1)) > max_bytes:
-                raise InputError(f"{name}: more than {max_bytes >> 20} MiB; cut out the part that matters")
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                if status.st_size > max_bytes or len(content := file.read(max_bytes + 1)) > max_bytes:
+                    raise InputError(f"{name}: more than {max_bytes >> 20} MiB; cut out the part that matters")
+        finally:
+            os.close(descriptor)
     except FileNotFoundError:
         raise InputError(f"{name}: {NO_SUCH_FILE}") from None
     except (OSError, ValueError) as error:

@@ -28,8 +28,8 @@ DATES = {  # where the wall clock dates something that is stored or shown
     "host/protocol.py", "text/chat_template.py",
 }  # fmt: skip
 DATES_OF_PLUGINS = {
-    "specchat-serve/specchat_serve/ollama_api.py", "specchat-serve/specchat_serve/openai_chat.py",
-    "specchat-serve/specchat_serve/openai_completions.py", "specchat-serve/specchat_serve/openai_responses.py",
+    "specchat-serve/specchat_serve/choices.py", "specchat-serve/specchat_serve/ollama_api.py",
+    "specchat-serve/specchat_serve/openai_responses.py",
     "specchat-serve/specchat_serve/server.py", "specchat-train/specchat_train/model_card.py",
 }  # fmt: skip
 
