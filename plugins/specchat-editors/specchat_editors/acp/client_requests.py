@@ -6,7 +6,7 @@ own session. After the end of a turn no more updates are sent for it.
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,9 +100,7 @@ class EditorClient:
     def send_updates(self, turn: PromptTurn, *updates: JsonObject) -> None:
         """Send updates in order; called on the session thread."""
         for update in updates:
-            future = self._submit(self._send_update(turn, update))
-            while not self._poll(future):
-                pass
+            self._run(self._send_update(turn, update))
 
     async def _send_update(self, turn: PromptTurn, update: JsonObject) -> None:
         if turn.is_muted or turn.response.done():
@@ -130,9 +128,7 @@ class EditorClient:
 
     def send_notice(self, text: str) -> None:
         """Say something between two turns; called on the session thread."""
-        future = self._submit(self.notify(*chunks(updates.ANSWER_CHUNK, f"{text}\n", uuid4().hex)))
-        while not self._poll(future):
-            pass
+        self._run(self.notify(*chunks(updates.ANSWER_CHUNK, f"{text}\n", uuid4().hex)))
 
     def request_permission(self, turn: PromptTurn, tool_call: JsonObject, options: Sequence[JsonObject]) -> str:
         """The id of the option that the user chose, or NOT_ASKED; CancelledError if the request was cancelled."""
@@ -167,29 +163,35 @@ class EditorClient:
 
     def _request(self, turn: PromptTurn, method: str, **params: Any) -> Any:
         """What the editor answers; about a file it must do so in time, and the user may take as long as they like."""
-        asked = self.connection.request(method, {"sessionId": self.session_id, **params})
-        future, deadline = self._submit(asked), time.monotonic() + FILE_TIMEOUT_SECONDS
-        while not self._poll(future):
+        deadline = time.monotonic() + FILE_TIMEOUT_SECONDS
+
+        def check() -> None:
             if turn.cancelled.is_set():
-                future.cancel()
                 raise CancelledError("stopped")
             if "path" in params and time.monotonic() > deadline:
-                future.cancel()
                 raise SpecchatError(
                     f"{params['path']}: the editor did not answer within {FILE_TIMEOUT_SECONDS:.0f} s; try again"
                 )
-        return future.result()
 
-    def _submit(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
-        """Run a coroutine on the event loop; ConnectionError when the loop has ended."""
+        return self._run(self.connection.request(method, {"sessionId": self.session_id, **params}), check).result()
+
+    def _run(self, work: Coroutine[Any, Any, Result], check: Callable[[], None] = lambda: None) -> Future[Result]:
+        """Run a coroutine on the event loop until it is done; ConnectionError when the loop ends.
+
+        While it waits, `check` is called now and then; what it raises ends the work.
+        """
         try:
-            return asyncio.run_coroutine_threadsafe(work, self.loop)
+            future = asyncio.run_coroutine_threadsafe(work, self.loop)
         except RuntimeError:
             work.close()
             raise ConnectionError("the editor has disconnected") from None
-
-    def _poll(self, future: Future[Any]) -> bool:
-        """Wait a moment; True when done. A closed loop would never finish."""
-        if not wait([future], POLL_SECONDS).done and self.loop.is_closed():
-            raise ConnectionError("the editor has disconnected")
-        return future.done()
+        while not wait([future], POLL_SECONDS).done:
+            if self.loop.is_closed():
+                work.close()  # the loop may have ended before the work began
+                raise ConnectionError("the editor has disconnected")
+            try:
+                check()
+            except SpecchatError:
+                future.cancel()
+                raise
+        return future
