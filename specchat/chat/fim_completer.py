@@ -22,6 +22,7 @@ from specchat.chat.router import KIND_DEFAULTS
 from specchat.chat.running_answer import sampler_of
 from specchat.chooser.acceptance import PLAIN
 from specchat.chooser.chooser import Chooser
+from specchat.engine.cache import KVCache
 from specchat.engine.cache_sizes import SCRATCH_ROWS
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import AnswerTask, Drafter
@@ -77,11 +78,10 @@ class FimCompleter:
         cached = self.generation.replace_tokens(prompt.token_ids)
         account.on_prompt(prompt_tokens, cached)
         rows, pool = self.generation.rows_needed(limit), models.target.pool
-        for _ in pool.wait_for_room(self.generation.cache, rows, is_urgent=True):
-            yield NO_OUTPUT_YET
-            if reason := deadline.end_reason():
-                yield Finished(reason, Totals(), self.explanation)
-                return
+        yield from self._wait_for_room(self.generation.cache, rows, deadline)
+        if reason := deadline.end_reason():
+            yield Finished(reason, Totals(), self.explanation)
+            return
         with pool.acquire_slot(self.generation.cache, rows):
             for processed in self.generation.prefill():
                 yield PrefillProgress(processed + 1, prompt_tokens, cached)
@@ -101,10 +101,9 @@ class FimCompleter:
         tokenizer, known = self.models.tokenizer, list[TokenProbabilities | None]([None])
         if request.wants_probabilities and ids:
             generation, pool, rows = Generation(self.models.target), self.models.target.pool, len(ids) + SCRATCH_ROWS
-            for _ in pool.wait_for_room(generation.cache, rows, is_urgent=True):
-                yield NO_OUTPUT_YET
-                if deadline.end_reason():
-                    return
+            yield from self._wait_for_room(generation.cache, rows, deadline)
+            if deadline.end_reason():
+                return
             with closing(generation), pool.acquire_slot(generation.cache, rows):
                 for scored in generation.score(ids, min(tokenizer.vocab_size, self.models.target.vocab_size)):
                     known += scored
@@ -114,6 +113,13 @@ class FimCompleter:
         stream = tokenizer.detokenizer(shown_markers=tokenizer.special_token_ids)
         tokens = tokens_with_bytes(ids, ["prompt"] * len(ids), known, tokenizer.token_bytes)
         yield PromptTokens(request.prefix or stream.push(ids) + stream.flush(), tokens)
+
+    def _wait_for_room(self, cache: KVCache, rows: int, deadline: _Deadline) -> Iterator[Event]:
+        """Until the cache has room for so many rows, or the completion is to end."""
+        for _ in self.models.target.pool.wait_for_room(cache, rows, is_urgent=True):
+            yield NO_OUTPUT_YET
+            if deadline.end_reason():
+                return
 
     def close(self) -> None:
         self.generation.close()

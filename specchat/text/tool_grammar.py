@@ -108,9 +108,7 @@ class ClosingGrammar:
     def __init__(self, grammar: Grammar, tokenizer: Tokenizer, vocab_size: int, closing_time: ClosingTime) -> None:
         self._grammar, self._token_bytes = grammar, tokenizer.token_bytes
         self._closing_time = closing_time
-        self._in_string, *outside = _closing_masks(tokenizer, vocab_size)
-        ends = torch.isin(torch.arange(vocab_size), torch.tensor(sorted(tokenizer.stop_token_ids)))
-        self._outside = [ends, *outside]
+        self._in_string, *self._outside = _closing_masks(tokenizer, vocab_size)
         self._places = [JsonPlace()]  # before the first token, and after each
 
     def allowed_mask(self) -> Tensor:
@@ -149,13 +147,14 @@ class ClosingGrammar:
 
 @lru_cache(maxsize=2)
 def _closing_masks(tokenizer: Tokenizer, vocab_size: int) -> list[Tensor]:
-    """The tokens that end a string; and outside of one, those that close, go on, and open nothing. bool [V]"""
+    """The tokens that end a string; and outside of one, those that end it all, close, go on, open nothing. bool [V]"""
     pieces = [tokenizer.token_bytes(token) for token in range(vocab_size)]
 
     def mask(is_meant: Any) -> Tensor:
         return torch.tensor([bool(is_meant(piece)) for piece in pieces])
 
-    return [mask(QUOTE.match), mask(BRACKETS.fullmatch), mask(COMMA.match), mask(NO_OPENING.fullmatch)]
+    ends = torch.isin(torch.arange(vocab_size), torch.tensor(sorted(tokenizer.stop_token_ids)))
+    return [mask(QUOTE.match), ends, mask(BRACKETS.fullmatch), mask(COMMA.match), mask(NO_OPENING.fullmatch)]
 
 
 @dataclass(frozen=True)
