@@ -5,6 +5,7 @@ their seeds.
 """
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from secrets import randbits
@@ -49,7 +50,7 @@ def with_other_seeds(request: EngineRequest | FimRequest, count: int) -> Iterato
 
 
 @dataclass
-class ChoicesReply:
+class ChoicesReply(ABC):
     """The answers by their index. The first one without an end is the one that comes."""
 
     model: str
@@ -88,11 +89,13 @@ class ChoicesReply:
         choices = [self.whole_choice(index) for index in range(len(self.answers))]
         return {**self.common_fields(self.object_type), "choices": choices, "usage": self._usage()}
 
+    @abstractmethod
     def last_chunks(self, index: int) -> Iterable[JsonObject]:
-        raise NotImplementedError
+        """What stands behind the text of an answer in a stream."""
 
+    @abstractmethod
     def whole_choice(self, index: int) -> JsonObject:
-        raise NotImplementedError
+        """An answer that is no stream."""
 
     def chunk(self, choice: JsonObject) -> JsonObject:
         usage: JsonObject = {"usage": None} if self.includes_usage else {}

@@ -5,6 +5,7 @@ would be wrong without it. null and empty values are as good as a missing field 
 """
 
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, cast
@@ -18,6 +19,7 @@ Refusals = Mapping[str, tuple[tuple[Any, ...], str]]  # the values without effec
 
 DEFAULT_NUMBER = -1  # of a whole number: as if it were missing
 UNKNOWN_FIELD = "this server does not know it"
+SURROGATES = re.compile("[\ud800-\udfff]")
 SURROGATE = "half of a character (a lone surrogate) is no text"
 
 LOGIT_BIAS, LEAST_BIAS = "logit_bias", -100.0
@@ -64,25 +66,24 @@ def parse_json_body(body: bytes) -> JsonObject:
     try:
         text.encode()
     except UnicodeEncodeError:
-        path = _surrogate_path(value).removeprefix(".")
+        path = (_surrogate_path(value) or "").removeprefix(".")
         raise RequestError(f"{path or 'the body of the request'}: {SURROGATE}") from None
     if not isinstance(value, dict):
         raise RequestError("the body of the request must be a JSON object")
     return cast("JsonObject", value)
 
 
-def _surrogate_path(value: Any) -> str:
-    """Where in a value of JSON half of a character stands, such as "messages[2].content"."""
+def _surrogate_path(value: Any) -> str | None:
+    """Where in a value of JSON half of a character stands, such as ".messages[2].content"; None without one."""
     if not isinstance(value, dict | list):
-        return ""
+        return "" if isinstance(value, str) and SURROGATES.search(value) else None
     entries = value.items() if isinstance(value, dict) else enumerate(cast("list[Any]", value))
     for key, each in cast("Any", entries):
-        try:
-            json.dumps([key, each], ensure_ascii=False).encode()
-        except UnicodeEncodeError:
+        inner = "" if isinstance(key, str) and SURROGATES.search(key) else _surrogate_path(each)
+        if inner is not None:
             own = f"[{key}]" if isinstance(key, int) else f".{key}".encode(errors="replace").decode()
-            return own + _surrogate_path(each)
-    return ""
+            return own + inner
+    return None
 
 
 def check_model(requested_model: Any, served_models: Sequence[str]) -> None:

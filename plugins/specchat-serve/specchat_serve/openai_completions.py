@@ -4,9 +4,9 @@ A prompt is the whole prompt: its template is the client's, and control tokens i
 prompt and suffix is filled as in editors, greedily, with the control tokens of the model.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, ClassVar, cast
 
@@ -54,6 +54,7 @@ class CompletionReply(ChoicesReply):
     id_prefix: ClassVar[str] = "cmpl"
     object_type: ClassVar[str] = "text_completion"
     chunk_type: ClassVar[str] = "text_completion"
+    _sent_characters: Counter[int] = field(default_factory=Counter[int])  # of each text, with their probabilities
 
     def begin(self) -> bytes:
         return b""
@@ -74,14 +75,9 @@ class CompletionReply(ChoicesReply):
     def _choice(self, index: int, text: str, reason: str | None = None) -> JsonObject:
         answer, logprobs = self.answers[index], None
         if answer.keeps_tokens:
-            logprobs = completion_logprobs(answer.new_tokens(), self.top_logprobs, self._offsets[index])
-            self._offsets[index] += len("".join(map(str, logprobs["tokens"])))
+            sent = self._sent_characters
+            logprobs, sent[index] = completion_logprobs(answer.new_tokens(), self.top_logprobs, sent[index])
         return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
-
-    @cached_property
-    def _offsets(self) -> list[int]:
-        """How many characters of each text have been sent with the probabilities of their tokens."""
-        return [0] * len(self.answers)
 
 
 def translate_completion(fields: JsonObject, served_models: Sequence[str]) -> TranslatedRequest:

@@ -37,10 +37,10 @@ def token_objects(tokens: Sequence[CommittedToken], top_count: int) -> list[Json
     ]
 
 
-def completion_logprobs(tokens: Sequence[CommittedToken], top_count: int, offset: int) -> JsonObject:
+def completion_logprobs(tokens: Sequence[CommittedToken], top_count: int, offset: int) -> tuple[JsonObject, int]:
     """As completions have them: lists, and objects by the text of a token, where the first token of a prompt has null.
 
-    `offset`: so many characters of the text stand before these tokens.
+    `offset`: so many characters of the text stand before these tokens; so many with them is what is returned, too.
     """
     lists: dict[str, list[object]] = {"tokens": [], "token_logprobs": [], TOP_LOGPROBS: [], "text_offset": []}
     for token in tokens:
@@ -50,7 +50,7 @@ def completion_logprobs(tokens: Sequence[CommittedToken], top_count: int, offset
         for name, value in zip(lists, (text, own, None if own is None else {**known, text: own}, offset), strict=True):
             lists[name].append(value)
         offset += len(token.token_bytes.decode(errors="ignore"))
-    return dict(lists)
+    return dict(lists), offset
 
 
 def _token_object(token_bytes: bytes, probability: float) -> JsonObject:
