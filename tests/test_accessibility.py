@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import click
 import pytest
+from rich.color import ColorSystem
 from textual.color import Color
 
 from specchat.chat.events import LoadingProgress, Notice, PrefillProgress, TextDelta, ThinkingDelta
@@ -196,15 +197,31 @@ def test_a_pipe_gets_each_row_of_a_table_as_one_line(monkeypatch):
     assert any(len(row) > 100 for row in rows)
 
 
+def of_256(colour: Color) -> Color:
+    """What a terminal with 256 colours shows for it."""
+    return Color(*colour.rich_color.downgrade(ColorSystem.EIGHT_BIT).get_truecolor())
+
+
 @each_row("theme", [DARK_THEME, LIGHT_THEME])
-def test_every_text_of_a_theme_can_be_read(theme):
+def test_every_text_of_a_theme_can_be_read_also_with_256_colours(theme):
     variables = theme.to_color_system().generate()
     named = ("foreground", "text-accent", "text-error", "text-warning", "text-success", "text-primary", "text-muted")
     tokens = TokenColours.from_theme(variables)
+    pairs = [(colour, Color.parse(theme.background)) for colour in (tokens.target, tokens.correction, *tokens.drafters)]
     for ground in map(Color.parse, (theme.background, theme.surface, theme.panel)):
         for name in named:
             kind, _, alpha = variables[name].partition(" ")
             text = ground.get_contrast_text(float(alpha.rstrip("%")) / 100) if kind == "auto" else Color.parse(kind)
-            assert contrast(ground + text, ground) >= READABLE_CONTRAST, (theme.name, name, ground.hex)
-    for colour in (tokens.target, tokens.correction, *tokens.drafters):
-        assert contrast(colour, Color.parse(theme.background)) >= READABLE_CONTRAST, (theme.name, colour.hex)
+            pairs.append((ground + text, ground))
+    for text, ground in pairs:
+        shown = [(text, ground), (of_256(text), of_256(ground))]
+        assert [contrast(*each) >= READABLE_CONTRAST for each in shown] == [True, True], (theme.name, text, ground)
+
+
+@each_row("theme", [DARK_THEME, LIGHT_THEME])
+def test_256_colours_are_enough_for_grey_grounds_and_a_colour_for_each_drafter(theme):
+    tokens = TokenColours.from_theme(theme.to_color_system().generate())
+
+    for ground in map(Color.parse, (theme.background, theme.surface, theme.panel)):
+        assert len(set(of_256(ground).rgb)) == 1
+    assert len({of_256(each).hex for each in (tokens.correction, *tokens.drafters)}) == 1 + len(tokens.drafters)

@@ -20,11 +20,11 @@ from specchat.chat.step_records import TARGET, TokenKind
 
 DARK_THEME = Theme(
     name="specchat-night", primary="#7aa2c9", accent="#8fc7a3", secondary="#c9a86a", warning="#d8b25c", error="#d88080",
-    success="#8fc7a3", foreground="#d6d9de", background="#15181c", surface="#1a1e23", panel="#242a31", dark=True,
+    success="#8fc7a3", foreground="#d6d9de", background="#15181c", surface="#1a1e23", panel="#252a30", dark=True,
 )  # fmt: skip
 LIGHT_THEME = Theme(
     name="specchat-day", primary="#2f5d87", accent="#2c6e49", secondary="#8a6116", warning="#8a5a00", error="#a12c2c",
-    success="#2c6e49", foreground="#20242a", background="#fafaf7", surface="#f2f2ee", panel="#e4e4de", dark=False,
+    success="#126e47", foreground="#20242a", background="#fafaf7", surface="#f2f2ee", panel="#e4e4de", dark=False,
 )  # fmt: skip
 HUE_SHIFTS = (0.0, 0.19, 0.38, 0.62, 0.81)  # parts of the hue circle from the success colour, far from the warning
 MUTED_BLEND = 0.34
