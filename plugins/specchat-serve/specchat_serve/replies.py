@@ -26,7 +26,7 @@ from specchat_serve.engine_request import EngineRequest
 from specchat_serve.json_fields import JsonObject
 
 EVENT_STREAM = "text/event-stream; charset=utf-8"
-FIRST_SIGN_SECONDS, SIGN_SECONDS = 0.1, 10.0  # without a text, until a sign of life is sent
+FIRST_SIGN_SECONDS, SIGN_SECONDS = 0.08, 10.0  # without a text, until a sign of life is sent
 
 
 class Reply(Protocol):
