@@ -14,7 +14,7 @@ import pytest
 makes_full_cases = True  # the root's conftest.py says no for a default run, which would make them and leave them out
 makes_every_case = False  # `--every-combination` says yes
 
-SAMPLED_SHARE, LEAST_OF_SAMPLE = 10, 2
+SAMPLED_SHARE, LEAST_OF_SAMPLE = 10, 1
 SHARE = "share"  # the parameter of a table that is dealt out, see each_row.py
 
 Row = tuple[int, ...]  # an index into each axis
@@ -78,7 +78,7 @@ def rest_of_cover(cases: list[pytest.Function], count: int) -> list[pytest.Funct
 
 
 def rest_of_sample(cases: list[pytest.Function]) -> list[pytest.Function]:
-    """The cases beyond a tenth, and beyond two: those that bring the fewest new pairs of values, else any.
+    """The cases beyond a tenth, and beyond one: those that bring the fewest new pairs of values, else any.
 
     Of a function that combines values, each of them is in a case that stays; of a table, all shares. The same ones in
     each process and run, and others than the first ones, which a default run has.

@@ -152,6 +152,7 @@ def test_a_format_binds_the_text_and_calls_stay_calls(kind):
         assert all(json.loads(call.arguments).keys() <= {"city", "days", "text"} for call in turn.tool_calls)
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_no_drafter_changes_an_answer_that_has_a_format_or_calls(variant):
     for seed in range(2):

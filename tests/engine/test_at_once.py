@@ -92,6 +92,7 @@ def test_heads_that_texts_share_at_once_change_none(head, sampler):
     assert texts_at_once(model, writings, SAMPLERS[sampler], seed=4) == texts_alone(target(shape), SAMPLERS[sampler])
 
 
+@pytest.mark.full
 def test_drafters_of_one_draft_model_keep_their_rows_while_their_texts_run():
     model = target("dense-llama")
     drafters = [DRAFTERS["draft"]("dense-llama") for _ in range(TEXTS)]

@@ -69,7 +69,7 @@ def reach(monkeypatch, tmp_path):
         ("no UTF-8", page(b"\xff\xfe"), NO_HUB),
         ("a number", page("5"), NO_HUB),
         ("a list", page("[]"), NO_HUB),
-        ("a million files", listing(*({"rfilename": f"{n}.json", "size": 1} for n in range(10**6))), "more than 16"),
+        ("a million files", page('{"siblings": [' + '{"rfilename": "a.json", "size": 1}, ' * 10**6), "more than 16"),
         ("files that are texts", listing("config.json"), NO_HUB),
         ("files that are a number", page(json.dumps({"id": MODEL, "siblings": 5})), NO_HUB),
         ("a size that is a text", listing(weights(size="much")), "without a size"),

@@ -21,6 +21,8 @@ from specchat.profile import Profile
 from tests.engine_answers import measure_answer
 from tests.plugins.conftest import rediscover
 
+pytestmark = pytest.mark.full  # pip builds it first
+
 SOURCE = Path(__file__).parents[2] / "plugins" / "example-drafter"
 PIP = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
 CODE = "ROWS = [\n    1, 2, 3, 4, 5, 6, 7, 8, 9, 10,\n]\n\n\ndef total(values):\n    return sum(values)\n"
@@ -48,7 +50,6 @@ def example(installed, monkeypatch):
     rediscover()
 
 
-@pytest.mark.full
 @pytest.mark.usefixtures("example")
 def test_the_list_has_its_version_and_its_extensions(capsys):
     assert 0 == run(["plugins"])
@@ -62,7 +63,7 @@ def test_the_list_has_its_version_and_its_extensions(capsys):
 
 
 @pytest.mark.usefixtures("example")
-@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.full), 0.9])
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_its_drafts_are_accepted_and_the_text_is_that_of_plain_decoding(temperature):
     engine = load_engine(Profile())
     asked = replace(COUNTING, temperature=temperature, seed=5)
@@ -82,7 +83,6 @@ def test_its_command_sends_a_request_and_its_loader_attaches():
     assert ("@numbers:3-5", "3\n4\n5\n") == (attached.name, attached.text)
 
 
-@pytest.mark.full
 def test_its_own_tests_pass(installed):
     root = Path(__file__).parents[2]
     paths = os.pathsep.join([str(installed), str(root)])
@@ -95,7 +95,6 @@ def test_its_own_tests_pass(installed):
     assert re.search(r"\b7 passed", ran.stdout), ran.stdout
 
 
-@pytest.mark.full
 def test_it_reaches_the_engine_process_of_an_environment(installed, tmp_path):
     """In another virtual environment, the commands and the host that they start find the plugin."""
     made = tmp_path / "venv"

@@ -196,6 +196,7 @@ def test_stopping_the_model_writes_nothing_and_keeps_the_unsent_text(run_on_scre
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("key", ["q", *(pytest.param(key, marks=pytest.mark.full) for key in ("escape", "ctrl+c"))])
 def test_quitting_a_review_writes_nothing_and_keeps_the_unsent_text(run_on_screen, file, key):
     async def scenario(driver):
@@ -384,6 +385,7 @@ def test_a_block_with_gaps_that_fits_nowhere_for_certain_is_not_written(run_on_s
     run_on_screen(scenario, size=(160, 30))
 
 
+@pytest.mark.full
 def test_leaving_the_program_in_the_middle_of_a_review_writes_nothing(run_on_screen, file):
     async def scenario(driver):
         await begin(driver, "/edit a.py replace total amount")

@@ -87,6 +87,7 @@ def test_y_copies_an_answer_c_its_code_and_control_c_the_selection(run_on_screen
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_e_rewords_the_last_request_and_escape_cancels_it(run_on_screen):
     async def scenario(driver):
         await two_turns(driver)
@@ -296,6 +297,7 @@ def test_lists_and_commands_change_the_settings_of_the_conversation(run_on_scree
     run_on_screen(scenario)
 
 
+@pytest.mark.full
 def test_f4_offers_what_can_run_now_and_says_why_the_rest_cannot(run_on_screen):
     async def scenario(driver):
         await driver.ask("count 2")  # the models are loaded
@@ -414,6 +416,7 @@ def test_help_lists_the_commands_of_every_front_end_and_of_the_screen(run_on_scr
     run_on_screen(scenario, size=(100, 90))
 
 
+@pytest.mark.full
 def test_a_tall_note_is_shown_from_its_beginning_also_when_it_is_laid_out_late(run_on_screen, monkeypatch):
     async def scenario(driver):
         transcript = driver.chat.transcript

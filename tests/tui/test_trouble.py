@@ -188,7 +188,7 @@ def test_a_question_that_no_engine_received_stays_on_the_screen(run_on_screen, r
     run_on_screen(scenario)
 
 
-@pytest.mark.dear
+@pytest.mark.full
 @pytest.mark.parametrize("way", ["ctrl+q", "ctrl+c"])
 def test_who_leaves_while_questions_wait_is_asked(run_on_screen, way):
     async def scenario(driver):
