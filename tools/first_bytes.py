@@ -46,7 +46,7 @@ def requests_of(text: str, model: str = "") -> dict[str, Body]:
 
 
 @dataclass(frozen=True)
-class Heard:
+class Received:
     """Seconds from the request to the headers, to each part of the body, and to the first text."""
 
     headers: float
@@ -101,7 +101,7 @@ def model_of(address: str) -> str:
         return json.load(connection.getresponse())["data"][0]["id"]
 
 
-def listen(address: str, path: str, body: Body) -> Heard:
+def listen(address: str, path: str, body: Body) -> Received:
     """Ask, and read line by line to the end."""
     with closing(http.client.HTTPConnection(urlparse(address).netloc, timeout=600)) as connection:
         began = time.monotonic()
@@ -117,7 +117,7 @@ def listen(address: str, path: str, body: Body) -> Heard:
                 text = parts[-1]
     if not text:
         raise SystemExit(f"{path}: no text came")
-    return Heard(headers, tuple(parts), text)
+    return Received(headers, tuple(parts), text)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

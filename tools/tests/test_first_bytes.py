@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.each_row import each_row
-from tools.first_bytes import Heard, has_text
+from tools.first_bytes import Received, has_text
 
 
 @each_row(
@@ -27,8 +27,8 @@ def test_a_sign_of_life_is_no_text(line, expected):
 
 
 def test_silence_is_counted_until_the_first_text():
-    heard = Heard(0.1, (0.1, 4.0, 5.0, 90.0), 5.0)
+    received = Received(0.1, (0.1, 4.0, 5.0, 90.0), 5.0)
 
-    assert 2 == heard.signs
-    assert 3.9 == heard.longest_silence
-    assert ["`/a`", "100", "100", "2", "3.9", "5.0"] == heard.row("/a")
+    assert 2 == received.signs
+    assert 3.9 == received.longest_silence
+    assert ["`/a`", "100", "100", "2", "3.9", "5.0"] == received.row("/a")
