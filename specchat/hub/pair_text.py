@@ -13,7 +13,7 @@ from specchat.hub.machine import Bandwidth, Device
 from specchat.hub.memory_plan import GIB, QUANTIZED_FORMATS
 from specchat.hub.recommend import READING_TOKENS_PER_SECOND, ModelPair, format_gib
 from specchat.paths import hub_repo_folder
-from specchat.plugins.own_plugins import install_line
+from specchat.plugins.own_plugins import install_line, missing_variant
 from specchat.profile import Limits, Models
 from specchat.profile.keys import AUTO
 from specchat.profile.validation import key_info
@@ -87,6 +87,9 @@ def _warnings(pair: ModelPair) -> Iterator[str]:
         yield f"warning: only {free} are free now; end other programs before it is loaded, or choose a smaller model"
     if pair.lacks_plugin:
         yield f"drafts need a plugin: {install_line('hybrids')}"
+    for head in pair.entry.heads if not pair.drafter.kind else ():
+        if missing := missing_variant(head.kind):
+            yield f"drafts of {head.id}: {missing}"
     if pair.entry.is_gated:
         yield f"gated: accept its licence ({pair.entry.licence}) on the hub first"
 

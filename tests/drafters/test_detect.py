@@ -62,7 +62,10 @@ UNSUPPORTED = {  # tensors, config, and a part of the message
         f"EAGLE-1 {INSTALL}",
     ),
     "p-eagle": ({"mask_hidden": SMALL}, {}, f"P-EAGLE {INSTALL}"),
-    "assistant": ({"x": SMALL}, {"model_type": "gemma4_assistant"}, "gemma4_assistant"),
+    "assistant": ({"pre_projection.weight": SMALL}, {}, f"Gemma 4 assistant {INSTALL}"),
+    "assistant by name": (
+        {"x": SMALL}, {"architectures": ["Gemma4AssistantForCausalLM"]}, f"Gemma 4 assistant {INSTALL}",
+    ),
     "mlp": ({"x": SMALL}, {"speculators_model_type": "mlp"}, "speculators mlp"),
     "experts": (
         {f"{PREFIX}eh_proj.weight": torch.zeros(4, 8), f"{PREFIX}mlp.experts.0.up_proj.weight": SMALL}, {},

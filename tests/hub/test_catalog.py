@@ -255,6 +255,14 @@ def told(pair: ModelPair) -> str:
     return "\n".join(describe_pair(pair))
 
 
+def test_a_pair_without_a_drafter_says_which_plugin_drafts_with_its_head():
+    for name in ("gemma-4-E2B-it", "gemma-4-31B-it"):
+        pair = ModelPair(find_entry(name), "int8", DrafterChoice(), 8192, simulated_gpu(80))
+        assert f"drafts of google/{name}-assistant: variant 'assistant' is of a plugin" in told(pair)
+        assert "pip install ./plugins/specchat-heads" in told(pair)
+    assert "of a plugin" not in "".join(told(pair) for pair in recommend(simulated_gpu(24)) if pair.drafter.kind)
+
+
 def pair_with_mtp() -> ModelPair:
     return next(pair for pair in recommend(simulated_gpu(24)) if pair.entry.id == "Qwen/Qwen3.5-9B")
 

@@ -32,9 +32,9 @@ def embedded():
 
 
 @pytest.mark.full
-def test_the_embedded_models_allow_all_drafters_but_assistants_and_block_heads(embedded):
+def test_the_embedded_models_allow_all_drafters_but_block_heads(embedded):
     with embedded.create_session() as session:
-        assert set(DRAFTERS) - {"assistant", "dflash"} == set(session.drafters)
+        assert set(DRAFTERS) - {"dflash"} == set(session.drafters)
         assert set(session.chooser.drafters) == set(session.drafters) - {"auto", "plain", "lookup"}
 
 

@@ -15,7 +15,7 @@ from specchat.cli.options import resolve_profile
 from specchat.errors import UsageError
 from specchat.host.spawn import history_path
 from specchat.plugins.own_plugins import missing_variant
-from specchat.profile import Profile, all_drafters
+from specchat.profile import Profile
 from specchat.profile.shipped_drafters import with_shipped_drafters
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _train_and_install(kind: str, start: Path | None, against: str, options: dic
     from specchat_train.trainer import TrainingBudget
     from specchat_train.training_prompts import read_training_prompts, split_prompts
 
-    if kind not in all_drafters() and (missing := missing_variant(kind)):  # nothing could compare, or use, the head
+    if missing := missing_variant(kind):  # nothing could compare, or use, the head
         raise UsageError(missing)
     out = options["out"].absolute()
     if out.resolve().is_relative_to(EMBEDDED.resolve()):

@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from specchat.drafters.assistant import detect_assistant
 from specchat.drafters.eagle.eagle3_format import detect_eagle3
 from specchat.drafters.eagle.mtp_format import detect_mtp
 from specchat.drafters.heads.dflash_format import detect_dflash
@@ -112,12 +111,13 @@ def detect_other_speculators(checkpoint: HeadCheckpoint) -> HeadSpec | None:
 
 HEADS_OF_PLUGIN = {  # by kind: a title, and names of tensors, keys of the config and types that no other head has
     "hydra": ("Hydra", r"hydra_"),
+    "assistant": ("Gemma 4 assistant", r"pre_projection\.|gemma4\w*assistant"),
     "medusa": ("Medusa", r"medusa_num_heads|(medusa_head\.)?\d+\.\d+\.linear\."),
     "peagle": ("P-EAGLE", r"mask_hidden$|.*peagle"),
     "dflash2": ("DFlash-2", r"candidate_selector\.|layers\.\d+\.(attention|mlp)_conv\.|.*dflash2"),
     "dspark": ("DSpark", r"(markov|confidence)_head\."),
 }
 HEAD_DETECTORS = (
-    detect_head_of_plugin, detect_assistant, detect_mtp, detect_domino, detect_dflash, detect_eagle3,
+    detect_head_of_plugin, detect_mtp, detect_domino, detect_dflash, detect_eagle3,
     detect_other_speculators, detect_eagle1,
 )  # fmt: skip
