@@ -40,10 +40,6 @@ class Fp8TensorFiles(TensorFiles):
     def has_scaled_weights(self) -> bool:
         return any(self._scales_name(name) for name in self.locations)
 
-    def weight_names(self) -> list[str]:
-        """The tensors of the network: what the files hold without their scales."""
-        return [name for name in self.locations if not name.endswith(("_scale", SCALE_INV_SUFFIX))]
-
     def read_tensor(self, name: str) -> Tensor:
         """Read one tensor into main memory; FP8 weights are dequantized."""
         return self._dequantize(name, super().read_tensor(name), 0)
