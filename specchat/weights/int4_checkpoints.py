@@ -61,11 +61,6 @@ class Int4TensorFiles(TensorFiles):
         is_awq = self.scheme.method == AWQ
         return (columns * NUMBERS_IN_WORD, rows) if is_awq else (columns, rows * NUMBERS_IN_WORD)
 
-    def read_tensor(self, name: str) -> Tensor:
-        """Read one tensor into main memory; 4-bit weights are dequantized."""
-        packed = self.int4_weight(name)
-        return super().read_tensor(name) if packed is None else packed.dequantized(self.dtype)
-
     def read_rows(self, name: str, first: int, last: int) -> Tensor:
         """Read some rows of a matrix; 4-bit weights are dequantized."""
         packed = self.int4_weight(name)
