@@ -82,10 +82,6 @@ class Engine:
     texts: PrefixCache[DraftedText]
     kv_files: KVFiles | None = None  # None where rows and states of a text cannot be stored
 
-    @property
-    def draft_model(self) -> Model | None:
-        return self.resources.draft_model
-
     def answer(self, question: Question, cancelled: Flag) -> RunningAnswer:
         """An answer, whose profile must use the same models."""
         models = self._models_for(question.profile)
@@ -156,7 +152,7 @@ def load_engine(
     """
     profile = replace(profile, models=with_shipped_drafters(profile.models))
     reporting = partial(_report_of, progress, cancelled)
-    plan = plan_load(profile, compute_features(), partial(_fetch, reporting))
+    plan = plan_load(profile, compute_features(), lambda name, role: find_model(name, role, reporting(name, role)))
     tokenizer = Tokenizer(_folder(plan.target))
     if tokenizer.chat.thinking:
         import_parser()  # else the first answer would wait for it
@@ -244,10 +240,6 @@ def _notices(plan: LoadPlan, resources: DraftingResources) -> tuple[str, ...]:
         continues = "so it continues the question as plain text; an instruct model answers"
         notices.append(f"{plan.target.source} has no chat template, {continues}")
     return tuple(notices)
-
-
-def _fetch(reporting: Reporting, source: str, role: str) -> Path:
-    return find_model(source, role, reporting(source, role))
 
 
 def _report_of(progress: Progress, cancelled: Flag | None, source: str, role: str) -> Report:
