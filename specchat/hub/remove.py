@@ -50,7 +50,7 @@ def _removal_of(*folders: Path) -> Removal:
 
     def run() -> None:
         for each in folders:
-            shutil.rmtree(each)
+            shutil.rmtree(each, ignore_errors=True)  # the caller sees what is left
 
     files = (path for each in folders for path in each.rglob("*") if path.is_file() and not path.is_symlink())
     return Removal(folders[0], sum(file.stat().st_size for file in files), run)

@@ -172,6 +172,20 @@ def test_what_is_removed_is_gone_and_its_size_was_said(hub, monkeypatch, tmp_pat
     assert [path.name for path in (tmp_path / "hub").glob("models--*")] == ["models--some--head"]
 
 
+def test_what_cannot_be_deleted_is_one_line(hub, monkeypatch, tmp_path):
+    pulled(monkeypatch, MODEL, "--yes")
+
+    def refuse(*_given: object, **_options: object) -> None:
+        raise PermissionError("not this folder")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "rmdir", refuse)
+        ran = removed(patched, MODEL, "--yes")
+
+    assert ran.code == 7 and "some/model: some files could not be deleted; see " in ran.err
+    assert "Traceback" not in ran.err
+
+
 def test_a_model_with_the_same_history_is_left_alone(hub, monkeypatch, tmp_path):
     copies = [f"some/copy-{number}" for number in range(6)]
     for copy in copies:
