@@ -8,7 +8,7 @@ import click
 
 from specchat.cli.completion import complete_models
 from specchat.drafters.heads.detect import inspect_head, target_dimensions
-from specchat.drafters.heads.selftest import select_variant
+from specchat.drafters.heads.selftest import load_selected_head, self_test
 from specchat.drafters.heads.spec import HeadSpec, mismatches
 from specchat.errors import ModelError, UsageError
 from specchat.hub.architecture import HEAD
@@ -124,7 +124,8 @@ def _layer_names(spec: HeadSpec) -> str:
 
 def _agreement(spec: HeadSpec, target: str) -> str:
     model = load_model(find_model(target), LoadOptions())
-    head, agreement = select_variant(spec, model, None, model.pool.layout.device)
+    head = load_selected_head(spec, model, None, model.pool.layout.device)
+    agreement = self_test(head, model)
     shares = ", ".join(f"{share:.0%}" for share in agreement.greedy_by_depth)
     layers = head.hidden_state_layers
     return f"{shares} of {agreement.positions} positions, by depth; hidden states of layers {layers}"
