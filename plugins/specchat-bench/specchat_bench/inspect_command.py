@@ -18,6 +18,7 @@ from specchat.hub.local_models import LocatedModel, locate_model
 from specchat.weights.gguf.gguf_file import is_gguf
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
+from specchat_bench.memory_notes import evidence_of
 from specchat_bench.pairing import pair_member, pair_warnings
 
 Lines = Iterator[tuple[str, str]]  # a label and what stands beside it
@@ -82,7 +83,7 @@ def _find_model_or_draft(source: str, target: str | None) -> LocatedModel | None
 
 def _model_lines(located: LocatedModel, target: str | None) -> Lines:
     architecture = located.architecture
-    yield "is", f"a {architecture.family} model of {architecture.layers} layers, {located.evidence}"
+    yield "is", f"a {architecture.family} model of {architecture.layers} layers, {evidence_of(located)}"
     window = architecture.max_position_embeddings
     yield "has", f"{architecture.parameters / 1e6:.4g} M parameters, context window {window}"
     yield "memory", f"'specchat vram {located.name}' shows what it takes, and whether that fits here"
