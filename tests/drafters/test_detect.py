@@ -444,7 +444,7 @@ class TestMismatches:
         assert reason == "it was trained for a target with 3 layers, but this one has 4"
 
     def test_a_multimodal_model_has_the_sizes_of_its_text_config(self, tmp_path):
-        sizes = {"hidden_size": 8, "num_hidden_layers": 2, "vocab_size": 9}
+        sizes = {"hidden_size": 8, "num_hidden_layers": 2, "vocab_size": 9, "num_attention_heads": 2}
         (tmp_path / "config.json").write_text(json.dumps({"text_config": sizes}))
 
         assert target_dimensions(tmp_path) == TargetDimensions(8, 2, 9)

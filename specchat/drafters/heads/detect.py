@@ -14,6 +14,7 @@ from specchat.drafters.heads.dflash_format import detect_dflash
 from specchat.drafters.heads.head_checkpoint import HeadCheckpoint
 from specchat.drafters.heads.spec import HeadSpec, TargetDimensions
 from specchat.errors import ModelError, PluginError
+from specchat.hub.config_architecture import dimensions_from_config
 from specchat.hub.safetensors_headers import read_config
 from specchat.plugins.discovery import find_extensions, print_warning
 from specchat.plugins.own_plugins import install_line
@@ -42,15 +43,9 @@ def _detectors_of_plugins() -> Iterator[Callable[[HeadCheckpoint], HeadSpec | No
 
 
 def target_dimensions(folder: Path) -> TargetDimensions:
-    config = read_config(folder)
-    text_config = config.get("text_config") or config
-    try:
-        hidden_size, layers, vocab_size = (
-            int(text_config[key]) for key in ("hidden_size", "num_hidden_layers", "vocab_size")
-        )
-    except KeyError as error:
-        raise ModelError(f"{folder}: not a language model: config.json has no {error}") from error
-    return TargetDimensions(hidden_size, layers, vocab_size)
+    """What the config of a target says, which is not loaded."""
+    target = dimensions_from_config(read_config(folder), str(folder))
+    return TargetDimensions(target.hidden_size, target.layers, target.vocab_size)
 
 
 def _weight_files(source: Path) -> list[Path]:
