@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from specchat.drafters.heads.detect import inspect_head, target_dimensions
 from specchat.drafters.heads.spec import TargetDimensions, mismatches
 from specchat.errors import ModelError
-from specchat.hub.find_models import find_head
+from specchat.hub.find_models import find_model
 from specchat.weights.load_options import EMBEDDED
 from tests.drafters.published import inspected, published
 from tests.tiny import saved
@@ -538,5 +538,5 @@ class TestInvalidInput:
 
 
 def test_an_embedded_head_is_found_by_its_name():
-    assert find_head("embedded/eagle3") == EMBEDDED / "eagle3"
-    assert load_file(find_head("embedded/mtp") / "model.safetensors")
+    assert find_model("embedded/eagle3", "head") == EMBEDDED / "eagle3"
+    assert load_file(find_model("embedded/mtp", "head") / "model.safetensors")
