@@ -78,10 +78,10 @@ def test_pickles_of_a_head_are_downloaded_only_without_safetensors(hub):
     hub.models[MODEL].pop("tokenizer.json")
     hub.models["some/head"] = {"config.json": b"{}", "medusa_lm_head.pt": b"a pickle"}
 
-    assert ["config.json", "model.safetensors"] == sorted(path.name for path in find_model(MODEL, "head").iterdir())
-    assert ["config.json", "medusa_lm_head.pt"] == sorted(
-        each.name for each in find_model("some/head", "head").iterdir()
-    )
+    safe, pickled = (find_model(name, "head") for name in (MODEL, "some/head"))
+
+    assert ["config.json", "model.safetensors"] == sorted(path.name for path in safe.iterdir())
+    assert ["config.json", "medusa_lm_head.pt"] == sorted(path.name for path in pickled.iterdir())
 
 
 @pytest.mark.parametrize("role", ["target", "head"])
