@@ -7,7 +7,7 @@ import pytest
 from specchat import paths
 from specchat.cli.options import KEY_BY_FLAG, parameter_name, read_profile_layers
 from specchat.errors import ModelError
-from specchat.hub.find_models import find_head, find_local_model, find_model
+from specchat.hub.find_models import find_local_model, find_model
 from specchat.hub.local_models import local_models, locate_model
 from specchat.profile import Models, load_profile
 from specchat.profile import shipped_drafters as shipped
@@ -84,9 +84,9 @@ def test_named_drafters_are_kept():
 def test_shipped_heads_are_found_by_name(own_folders):
     ship(own_folders, "eagle3")
 
-    assert own_folders / "heads" / "eagle3" == find_head("starter/eagle3")
+    assert own_folders / "heads" / "eagle3" == find_model("starter/eagle3", "head")
     with pytest.raises(ModelError):
-        find_head("starter/gone")
+        find_model("starter/gone", "head")
 
 
 def test_a_missing_starter_is_one_line_with_the_command():

@@ -13,7 +13,6 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from specchat.drafters.assistant import Assistant, AssistantHead
 from specchat.drafters.dflash import DFlashDrafter
 from specchat.drafters.eagle.dynamic_tree import TreeConfig
 from specchat.drafters.eagle.eagle_drafter import EagleDrafter
@@ -40,15 +39,6 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 2, 3]},
     },
     "mtp": {"num_hidden_layers": 3, "num_nextn_predict_layers": 1, "max_position_embeddings": 64},
-    "assistant": {
-        "model_type": "gemma4_assistant", "backbone_hidden_size": 48, "text_config": {
-            "model_type": "gemma4_text", "hidden_size": 20, "intermediate_size": 24, "num_hidden_layers": 3,
-            "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 12, "global_head_dim": 16,
-            "layer_types": ["sliding_attention", "sliding_attention", "full_attention"], "sliding_window": 8,
-            "vocab_size": VOCABULARY, "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0,
-            "num_kv_shared_layers": 3,
-        },
-    },
     "dflash": {
         "architectures": ["DFlashDraftModel"], "num_hidden_layers": 2, "max_position_embeddings": 64, "block_size": 6,
         "num_target_layers": 3, "dflash_config": {"mask_token_id": 95, "target_layer_ids": [0, 1]},
@@ -64,7 +54,6 @@ def read(writing: Generation, text: list[int]) -> None:
 
 
 DRAFTERS: dict[type[DraftHead], Callable[[Any, Model, TreeConfig | None], Drafter]] = {
-    AssistantHead: lambda head, _target, _growth: Assistant(head),
     DFlashHead: lambda head, target, _growth: DFlashDrafter(head, target),
     EagleHead: EagleDrafter,
 }
@@ -154,21 +143,6 @@ def _mtp() -> dict[str, Tensor]:
     return random_tensors({f"{at}.eh_proj": (WIDTH, 2 * WIDTH), **norms, **layer_shapes(at)})
 
 
-def _assistant() -> dict[str, Tensor]:
-    """For a target with Gemma 4's layers: its full attention has heads of another size."""
-    shapes: dict[str, tuple[int, ...]] = {
-        "pre_projection": (20, 2 * WIDTH), "post_projection": (WIDTH, 20), "model.embed_tokens": (VOCABULARY, 20),
-        "model.norm": (20,),
-    }  # fmt: skip
-    for layer, size in enumerate((12, 12, 16)):
-        at = f"model.layers.{layer}"
-        norms = ("input", "post_attention", "pre_feedforward", "post_feedforward")
-        shapes |= {f"{at}.{name}_layernorm": (20,) for name in norms} | {f"{at}.self_attn.q_norm": (size,)}
-        shapes |= {f"{at}.self_attn.q_proj": (4 * size, 20), f"{at}.self_attn.o_proj": (20, 4 * size)}
-        shapes |= {f"{at}.mlp.{part}_proj": (24, 20) for part in ("gate", "up")} | {f"{at}.mlp.down_proj": (20, 24)}
-    return random_tensors(shapes)
-
-
 def _dflash() -> dict[str, Tensor]:
     layers = ("layers.0", "layers.1")
     names = ("hidden_norm", "norm", *(f"{layer}.input_layernorm" for layer in layers))
@@ -177,7 +151,6 @@ def _dflash() -> dict[str, Tensor]:
 
 
 TENSORS: dict[str, Callable[[], dict[str, Tensor]]] = {
-    "assistant": _assistant,
     "eagle3": _eagle3, "mtp": _mtp,
     "dflash": _dflash,
 }  # fmt: skip

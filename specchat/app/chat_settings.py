@@ -18,7 +18,7 @@ from specchat.hub.local_models import LocatedModel, locate_model
 from specchat.hub.machine import Device, detect_machine
 from specchat.hub.memory_plan import fitting_format, weight_bytes
 from specchat.hub.recommend import format_gib
-from specchat.hub.runnable_models import FITTING_TOKENS, STORED_FORMAT, LocalChoice, context_tokens, local_choices
+from specchat.hub.runnable_models import FITTING_TOKENS, STORED_FORMAT, LocalChoice, local_choices
 from specchat.profile import all_drafters
 from specchat.profile.keys import Profile
 from specchat.profile.validation import key_info, key_types
@@ -148,7 +148,7 @@ def choice_text(choice: LocalChoice) -> str:
 def _check_window(located: LocatedModel, turns: Sequence[StoredTurn], current: str) -> None:
     totals = turns[-1].totals if turns else {}
     tokens = int(totals.get("prompt_tokens", 0)) + int(totals.get("completion_tokens", 0))
-    window = context_tokens(located) or tokens
+    window = located.architecture.max_position_embeddings or tokens
     if tokens > window:
         raise ProfileError(
             f"{located.name} reads at most {window:,} tokens and this conversation has {tokens:,}; the model stays "

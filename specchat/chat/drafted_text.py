@@ -3,8 +3,6 @@
 It knows neither turns nor events.
 """
 
-from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from specchat.chat.plain_baseline import PlainBaseline
@@ -12,6 +10,7 @@ from specchat.chat.reference_corpus import ReferenceCorpus
 from specchat.chooser.chooser import Chooser, ChooserState, DeviceLoad
 from specchat.chooser.costs import Costs
 from specchat.chooser.learned_file import LearnedFile
+from specchat.drafters.registry import BuiltDrafters
 from specchat.engine.decode import Generation
 from specchat.engine.drafter import AnswerTask, Drafter
 from specchat.engine.model import Model
@@ -42,12 +41,11 @@ class DraftedText:
     `faults` are those of plugins; they may be added from any thread.
     """
 
-    def __init__(
-        self, models: LoadedModels, drafters: Mapping[str, Drafter], chooser: Chooser, faults: deque[str] | None = None
-    ) -> None:
-        self.models, self.drafters, self.chooser = models, drafters, chooser
-        self._faults = deque[str]() if faults is None else faults
-        self.generation = Generation(models.target, (chooser,))
+    def __init__(self, models: LoadedModels, built: BuiltDrafters) -> None:
+        self.models, self._faults = models, built.faults
+        self.chooser = Chooser(built.auto_candidates, models.costs, models.chooser_state)
+        self.drafters: dict[str, Drafter] = {**built.drafters, self.chooser.name: self.chooser}
+        self.generation = Generation(models.target, (self.chooser,))
         self.plain_baseline = PlainBaseline(self._relative_pass_cost)
 
     def take_faults(self) -> tuple[str, ...]:

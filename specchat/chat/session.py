@@ -1,7 +1,6 @@
 """A conversation of this process: it keeps its turns, and a text that it shares with no other."""
 
-from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from threading import Event as Flag
 
@@ -10,8 +9,7 @@ from specchat.chat.events import Event, Failed
 from specchat.chat.request import Request
 from specchat.chat.running_answer import RunningAnswer
 from specchat.chat.transcript import Question, TextOwner, Turn
-from specchat.chooser.chooser import Chooser
-from specchat.engine.drafter import Drafter
+from specchat.drafters.registry import BuiltDrafters
 from specchat.errors import SpecchatError
 from specchat.threads import ThreadWatchdog
 
@@ -22,13 +20,11 @@ class Session(DraftedText, AbstractContextManager["Session"]):
     def __init__(
         self,
         models: LoadedModels,
-        drafters: Mapping[str, Drafter],
-        chooser: Chooser,
+        built: BuiltDrafters,
         turns: Sequence[Turn] = (),
-        faults: deque[str] | None = None,
         watchdog: ThreadWatchdog | None = None,
     ) -> None:
-        super().__init__(models, drafters, chooser, faults)
+        super().__init__(models, built)
         self.turns, self.watchdog, self._notified = list(turns), watchdog, set[str]()
 
     def __exit__(self, *_error: object) -> None:

@@ -42,7 +42,7 @@ class VariantParam(click.ParamType):
         if value in DRAFTER_NAMES:
             return value
         known = tuple(all_drafters())
-        if value not in known and (fault := missing_variant(value)):
+        if fault := missing_variant(value):
             self.fail(fault, param, ctx)
         return click.Choice(known).convert(value, param, ctx)
 

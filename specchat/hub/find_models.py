@@ -19,13 +19,17 @@ from specchat.weights.gguf.gguf_preparation import Report, find_prepared, no_rep
 from specchat.weights.gguf.gguf_sources import OLLAMA_PREFIX, OLLAMA_VARIABLE, local_gguf
 from specchat.weights.load_options import EMBEDDED
 
+HEAD_ROLE = "head"  # beside "target" and "draft"
+
 
 def find_model(source: str, role: str = "target", report: Report = no_report) -> Path:
     """The folder of a model: `embedded`, `starter`, a local folder or GGUF file, or a hub id.
 
     A hub id is downloaded unless it is cached, a GGUF file is prepared unless it was before; `report` is called with
-    what is done for it, the bytes done and the bytes in all.
+    what is done for it, the bytes done and the bytes in all. That of a head may be a file.
     """
+    if role == HEAD_ROLE:
+        return _local_head(source) or _fetch(source, report, is_draft=True)
     if gguf := local_gguf(source):
         return prepared_gguf(gguf, report)
     return _local_folder(source, role) or _checked_folder(_fetch(source, report), source)
@@ -35,6 +39,8 @@ def find_local_model(source: str, role: str = "target") -> Path | None:
     """As `find_model`, but None for a GGUF file that is not prepared yet, and for a hub id that is not completely in
     the cache. Uses no network.
     """
+    if role == HEAD_ROLE:
+        return _local_head(source) or cached_model_folder(source, is_draft=True)
     if gguf := local_gguf(source):
         return find_prepared(gguf)
     return _local_folder(source, role) or cached_model_folder(source)
@@ -45,16 +51,6 @@ def absolute_source(source: str) -> str:
     if source.startswith(OLLAMA_PREFIX) and os.environ.get(OLLAMA_VARIABLE):
         source = str(local_gguf(source))
     return str(Path(source).absolute()) if source and Path(source).exists() else source
-
-
-def find_head(source: str) -> Path:
-    """The folder or file of a head: `embedded/eagle3`, a local path, or a hub id, which is fetched unless cached."""
-    return _local_head(source) or _fetch(source, is_draft=True)
-
-
-def find_local_head(source: str) -> Path | None:
-    """As `find_head`, but None for a hub id that is not completely in the cache. Uses no network."""
-    return _local_head(source) or cached_model_folder(source, is_draft=True)
 
 
 def _fetch(source: str, report: Report = no_report, *, is_draft: bool = False) -> Path:

@@ -74,12 +74,6 @@ class LocatedModel:
     architecture: Architecture
     folder: Path | None = None  # or GGUF file; None: it is in the catalog only
 
-    @property
-    def evidence(self) -> str:
-        if self.folder is None:
-            return "from the catalog"
-        return "from the headers of its files" if self.architecture.stored_bytes is not None else "from its config.json"
-
 
 def cached_folder(source: str) -> Path | None:
     """The files of a hub id, or the folder of the starter; None when it is not on this disk."""

@@ -202,10 +202,8 @@ def memory_bandwidth(threads: int | None = None) -> float:
 
 def kept_bandwidth() -> float | None:
     """The bandwidth that was measured on this CPU before; None if it was not."""
-    kept = read_json_object(_bandwidth_file())
-    value = kept.get("bytes_per_second")
-    is_known = kept.get("cpu") == cpu_name() and isinstance(value, int | float) and value > 0
-    return float(value) if is_known and value is not None else None
+    value = read_json_object(_bandwidth_file()).get(cpu_name())
+    return float(value) if isinstance(value, int | float) and value > 0 else None
 
 
 def is_busy() -> bool:
@@ -218,7 +216,7 @@ def keep_bandwidth(bytes_per_second: float, *, is_lasting: bool = True) -> float
     rounded = 10e9 * 2.0 ** round(log2(bytes_per_second / 10e9))
     if is_lasting:
         with suppress(OSError):  # the next start measures again
-            write_atomically(_bandwidth_file(), json.dumps({"cpu": cpu_name(), "bytes_per_second": rounded}))
+            write_atomically(_bandwidth_file(), json.dumps({cpu_name(): rounded}))
     return rounded
 
 

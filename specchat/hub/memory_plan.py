@@ -85,7 +85,6 @@ STORAGE_FORMATS: Mapping[str, Callable[[Matrix], float]] = {
 }
 QUANTIZED_FORMATS = ("gguf4", "gguf5", "gguf6", "gguf8", "int8", "fp8", "nf4", "nf4-double")
 FITTING_FORMATS = ("bf16", "int8", "nf4")
-INT4_CHECKPOINTS = ("awq", "gptq")  # a GPU multiplies them in the format "int4", the others convert them
 
 
 def can_quantize(architecture: Architecture) -> bool:

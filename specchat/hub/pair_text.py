@@ -11,9 +11,9 @@ from specchat.hub.disk_space import format_bytes
 from specchat.hub.local_models import cached_folder
 from specchat.hub.machine import Bandwidth, Device
 from specchat.hub.memory_plan import GIB, QUANTIZED_FORMATS
-from specchat.hub.recommend import READING_TOKENS_PER_SECOND, ModelPair, format_gib
+from specchat.hub.recommend import READING_TOKENS_PER_SECOND, TIGHT, ModelPair, fit_label, format_gib, memory_budget
 from specchat.paths import hub_repo_folder
-from specchat.plugins.own_plugins import install_line
+from specchat.plugins.own_plugins import install_line, missing_variant
 from specchat.profile import Limits, Models
 from specchat.profile.keys import AUTO
 from specchat.profile.validation import key_info
@@ -32,8 +32,8 @@ def describe_pair(pair: ModelPair) -> Iterator[str]:
     yield f"{pair.entry.id}: {_describe_download(pair)}, licence {pair.entry.licence}"
     language = f" trained on {pair.drafter.language}" * bool(pair.drafter.language)
     drafter = f"; with {pair.drafter_name}{language}" if pair.drafter.kind and not pair.lacks_plugin else ""
-    tight = " (tight)" * pair.is_memory_tight
-    memory = f"{format_gib(pair.memory_plan.total_bytes)} of {format_gib(pair.memory_budget)}{tight}"
+    needed, budget = pair.memory_plan.total_bytes, memory_budget(pair.device)
+    memory = f"{format_gib(needed)} of {format_gib(budget)}{' (tight)' * (fit_label(needed, budget) == TIGHT)}"
     context = f"in {pair.quant_format} with {pair.context_tokens} tokens"
     yield f"{memory} {context}; {describe_speed(pair)}{drafter}"
     yield from _warnings(pair)
@@ -87,6 +87,9 @@ def _warnings(pair: ModelPair) -> Iterator[str]:
         yield f"warning: only {free} are free now; end other programs before it is loaded, or choose a smaller model"
     if pair.lacks_plugin:
         yield f"drafts need a plugin: {install_line('hybrids')}"
+    for head in pair.entry.heads if not pair.drafter.kind else ():
+        if missing := missing_variant(head.kind):
+            yield f"drafts of {head.id}: {missing}"
     if pair.entry.is_gated:
         yield f"gated: accept its licence ({pair.entry.licence}) on the hub first"
 

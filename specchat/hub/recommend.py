@@ -114,14 +114,6 @@ class ModelPair:
         return self.entry.package.wheel_bytes if self.entry.package else sum(sizes)
 
     @property
-    def memory_budget(self) -> float:
-        return _memory_budget(self.device)
-
-    @property
-    def is_memory_tight(self) -> bool:
-        return fit_label(self.memory_plan.total_bytes, self.memory_budget) == TIGHT
-
-    @property
     def plain_seconds(self) -> float | None:
         """The estimated time of a pass over one token; None where the bandwidth is unknown."""
         if self.bandwidth is None:
@@ -208,7 +200,8 @@ def fit_label(needed_bytes: float, available_bytes: float) -> str:
     return TIGHT if needed_bytes > TIGHT_MEMORY_SHARE * available_bytes else FITS
 
 
-def _memory_budget(device: Device) -> float:
+def memory_budget(device: Device) -> float:
+    """The bytes that models may take on a device, whatever other programs take at the moment."""
     if device.is_gpu:
         return GPU_MEMORY_SHARE * usable_gpu_bytes(device.total_bytes / GIB)
     return MAIN_MEMORY_SHARE * max(device.total_bytes - OTHER_PROGRAMS_BYTES, 0)
@@ -230,7 +223,7 @@ def _fitting_pairs(
         for quant_format in _quant_formats(entry, device, cpu_features):
             for drafter in _drafter_choices(entry, quant_format, kind=device.kind):
                 pair = ModelPair(entry, quant_format, drafter, context, device, bandwidth)
-                if pair.memory_plan.total_bytes <= _memory_budget(device):
+                if pair.memory_plan.total_bytes <= memory_budget(device):
                     yield replace(pair, score=_quality(pair) * _pace(pair))
 
     contexts = [context_tokens]

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-
-from huggingface_hub import HFCacheInfo, scan_cache_dir
 
 from specchat.errors import ModelError
 from specchat.hub.package_download import packaged_file, packaged_model
@@ -44,12 +42,7 @@ def plan_removal(source: str) -> Removal:
     folder = hub_repo_folder(source)
     if not folder.is_dir() or folder.is_symlink():
         raise ModelError(f"{source}: not in the cache ({folder.parent}); {LISTED}")
-    cache_info = _scan_cached_model(source, folder.parent)
-    hashes = [revision.commit_hash for repository in cache_info.repos for revision in repository.revisions]
-    if not hashes:
-        return _removal_of(folder)  # an incomplete download
-    size = sum(path.lstat().st_size for path in (folder / "blobs").glob("*"))  # HFCacheInfo omits partial files
-    return Removal(folder, size, cache_info.delete_revisions(*hashes).execute)
+    return _removal_of(folder)
 
 
 def _removal_of(*folders: Path) -> Removal:
@@ -57,14 +50,7 @@ def _removal_of(*folders: Path) -> Removal:
 
     def run() -> None:
         for each in folders:
-            shutil.rmtree(each)
+            shutil.rmtree(each, ignore_errors=True)  # the caller sees what is left
 
-    size = sum(path.stat().st_size for each in folders for path in each.rglob("*") if path.is_file())
-    return Removal(folders[0], size, run)
-
-
-def _scan_cached_model(source: str, cache: Path) -> HFCacheInfo:
-    """Scan the cache for this model only: copies of it under other ids may have the same commits."""
-    info = scan_cache_dir(cache)
-    repositories = [each for each in info.repos if (each.repo_id, each.repo_type) == (source, "model")]
-    return replace(info, repos=frozenset(repositories))
+    files = (path for each in folders for path in each.rglob("*") if path.is_file() and not path.is_symlink())
+    return Removal(folders[0], sum(file.stat().st_size for file in files), run)

@@ -9,13 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from specchat.hub.local_models import EMBEDDED_ROLES, LocalDetails, LocalModel, LocatedModel, models_on_disk
+from specchat.hub.local_models import EMBEDDED_ROLES, LocalDetails, LocalModel, models_on_disk
 from specchat.hub.machine import Device, detect_machine
 from specchat.hub.memory_plan import fitting_format
 from specchat.hub.recommend import format_gib
 from specchat.profile.keys import EMBEDDED, Models
 from specchat.profile.shipped_drafters import with_shipped_drafters
-from specchat.weights.context_window import trained_context_window
 
 FITTING_TOKENS = 8192  # the context with which a model must fit
 STORED_FORMAT = "bf16"
@@ -71,8 +70,3 @@ def _choice(listed: ListedModel) -> LocalChoice:
     drafters = f"drafters: {', '.join(kinds)}" if kinds else ""
     weights = "" if fits in (None, STORED_FORMAT) else fits
     return LocalChoice(name, size, details.quantization, fit, drafters, fits is not None, weights)
-
-
-def context_tokens(located: LocatedModel) -> int | None:
-    """How many tokens a model on this disk was trained to read; None when its files do not say."""
-    return trained_context_window(str(located.folder))

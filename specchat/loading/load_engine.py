@@ -20,7 +20,6 @@ from specchat.chat.reference_corpus import read_reference_corpus
 from specchat.chat.running_answer import RunningAnswer
 from specchat.chat.session import Session
 from specchat.chat.transcript import Question, Turn
-from specchat.chooser.chooser import Chooser
 from specchat.chooser.learned_file import learned_file
 from specchat.devices import FLOAT_FORMAT, GGUF_FORMAT, device_name, kind_of
 from specchat.drafters.heads.detect import inspect_head
@@ -82,10 +81,6 @@ class Engine:
     texts: PrefixCache[DraftedText]
     kv_files: KVFiles | None = None  # None where rows and states of a text cannot be stored
 
-    @property
-    def draft_model(self) -> Model | None:
-        return self.resources.draft_model
-
     def answer(self, question: Question, cancelled: Flag) -> RunningAnswer:
         """An answer, whose profile must use the same models."""
         models = self._models_for(question.profile)
@@ -102,9 +97,7 @@ class Engine:
         """A conversation for this process, which shares no text with others."""
         models = self._models_for(profile) if profile is not None else self.models
         built = _build_drafters(self.resources, recalls=models.profile.speculation.recall)
-        chooser = Chooser(built.auto_candidates, models.costs, models.chooser_state)
-        drafters = {**built.drafters, chooser.name: chooser}
-        return Session(models, drafters, chooser, turns, built.faults, self.watchdog)
+        return Session(models, built, turns, self.watchdog)
 
     def _models_for(self, profile: Profile) -> LoadedModels:
         return replace(self.models, profile=profile)
@@ -156,7 +149,7 @@ def load_engine(
     """
     profile = replace(profile, models=with_shipped_drafters(profile.models))
     reporting = partial(_report_of, progress, cancelled)
-    plan = plan_load(profile, compute_features(), partial(_fetch, reporting))
+    plan = plan_load(profile, compute_features(), lambda name, role: find_model(name, role, reporting(name, role)))
     tokenizer = Tokenizer(_folder(plan.target))
     if tokenizer.chat.thinking:
         import_parser()  # else the first answer would wait for it
@@ -184,16 +177,13 @@ def load_engine(
     notices = (*_notices(plan, resources), *filter(None, [learned.fault]))
     kv_files = _kv_files(profile, plan, resources.target)
     models = LoadedModels(resources.target, tokenizer, profile, costs, state, corpus, notices, learned)
-    texts = PrefixCache(partial(_open_text, models, resources), kv_files, int(profile.limits.kv_disk * GIB))
+
+    def open_text(recalls: Hashable) -> DraftedText:
+        return DraftedText(models, _build_drafters(resources, recalls=bool(recalls)))
+
+    texts = PrefixCache(open_text, kv_files, int(profile.limits.kv_disk * GIB))
     watchdog = _thread_watchdog(resources.target)
     return Engine(models, resources, watchdog, torch.get_num_threads(), runnable_variants(resources), texts, kv_files)
-
-
-def _open_text(models: LoadedModels, resources: DraftingResources, recalls: Hashable) -> DraftedText:
-    """An empty text with its drafters."""
-    built = _build_drafters(resources, recalls=bool(recalls))
-    chooser = Chooser(built.auto_candidates, models.costs, models.chooser_state)
-    return DraftedText(models, {**built.drafters, chooser.name: chooser}, chooser, built.faults)
 
 
 def _build_drafters(resources: DraftingResources, *, recalls: bool) -> BuiltDrafters:
@@ -244,10 +234,6 @@ def _notices(plan: LoadPlan, resources: DraftingResources) -> tuple[str, ...]:
         continues = "so it continues the question as plain text; an instruct model answers"
         notices.append(f"{plan.target.source} has no chat template, {continues}")
     return tuple(notices)
-
-
-def _fetch(reporting: Reporting, source: str, role: str) -> Path:
-    return find_model(source, role, reporting(source, role))
 
 
 def _report_of(progress: Progress, cancelled: Flag | None, source: str, role: str) -> Report:

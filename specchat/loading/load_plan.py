@@ -17,7 +17,7 @@ from specchat.devices import CPU, FLOAT_FORMAT, GGUF_FORMAT, INT8_KV, kind_of, r
 from specchat.errors import ModelError
 from specchat.hub.architecture import Architecture
 from specchat.hub.catalog import find_entry
-from specchat.hub.find_models import find_head, find_local_head, find_local_model
+from specchat.hub.find_models import HEAD_ROLE, find_local_model
 from specchat.hub.machine import Device, Machine
 from specchat.hub.memory_plan import MemoryPlan, QuantizedModel, plan_memory
 from specchat.hub.recommend import FITS, TIGHT, TOO_LARGE, fit_label, format_gib
@@ -206,7 +206,7 @@ def plan_load(profile: Profile, features: ComputeFeatures, fetch: Fetch | None =
     folder = find(models.target, "target")
     target = ModelPlan(models.target, folder, _target_options(profile, folder, features), local_gguf(models.target))
     draft = _plan_draft(profile, folder, features, find)
-    heads = tuple(_plan_heads(models, folder, find_head if fetch else find_local_head))
+    heads = tuple(_plan_heads(models, folder, find))
     left_out = tuple(each for each in (draft, *heads) if isinstance(each, LeftOutDrafter))
     return LoadPlan(
         target,
@@ -246,10 +246,10 @@ def _plan_draft(
 
 
 def _plan_heads(
-    models: Models, target: Path | None, find: Callable[[str], Path | None]
+    models: Models, target: Path | None, find: Callable[[str, str], Path | None]
 ) -> Iterator[HeadPlan | LeftOutDrafter]:
     for source in _head_sources(models):
-        path = find(source)
+        path = find(source, HEAD_ROLE)
         if reason := head_mismatch(target, path):
             yield LeftOutDrafter("head", source, reason, drafters_that_fit(models.target))
         else:

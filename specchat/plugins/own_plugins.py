@@ -3,12 +3,16 @@
 from collections.abc import Mapping
 
 from specchat.errors import UsageError
+from specchat.plugins.discovery import find_extensions
 
 OTHER_TOKENS_VARIANT = "retokenized"  # drafts by a draft model that has other tokens than the target
 PLUGIN_BY_VARIANT: Mapping[str, str] = dict.fromkeys(
-    ("recycling", "lookahead", "exit", OTHER_TOKENS_VARIANT, "eagle", "medusa", "hydra", "peagle", "dflash2", "dspark"),
+    (
+        "recycling", "lookahead", "exit", OTHER_TOKENS_VARIANT, "assistant", "eagle", "medusa", "hydra", "peagle",
+        "dflash2", "dspark",
+    ),
     "heads",
-)
+)  # fmt: skip
 OWN_PLUGINS: Mapping[str, str] = {  # by command
     **{name: name for name in ("train", "fleet", "bench", "mcp", "web", "serve")},
     **dict.fromkeys(("acp", "lsp", "editors"), "editors"),
@@ -23,7 +27,7 @@ def missing_plugin(what: str, command: str) -> UsageError:
 
 def missing_variant(name: str) -> str:
     """What to do where a variant of one of our plugins is not installed; "" for any other name."""
-    plugin = PLUGIN_BY_VARIANT.get(name)
+    plugin = PLUGIN_BY_VARIANT.get(name) if name not in find_extensions("drafters") else None
     return f"variant {name!r} is of a plugin; {install_line(plugin)} installs it" if plugin else ""
 
 

@@ -47,10 +47,6 @@ DRAFTERS: Mapping[str, DrafterInfo] = {
         "multi-token prediction layers of the model", "a target whose checkpoint has MTP layers",
         builder="specchat.drafters.eagle.eagle_drafter:build_mtp",
     ),
-    "assistant": DrafterInfo(
-        "a small model that reads the keys and values of the target", "an assistant trained for this Gemma 4 target",
-        builder="specchat.drafters.assistant:build",
-    ),
     "dflash": DrafterInfo(
         "a head that proposes a block at once", "a DFlash head trained for this target",
         builder="specchat.drafters.dflash:build",

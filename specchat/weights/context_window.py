@@ -6,35 +6,31 @@ from pathlib import Path
 from typing import Any
 
 from specchat.errors import ModelError
-from specchat.paths import local_model_folder, read_json_object
+from specchat.paths import local_model_folder, read_text_config
 from specchat.weights.gguf.gguf_preparation import find_prepared
 from specchat.weights.gguf.gguf_sources import local_gguf
-
-EMBEDDED = Path(__file__).parents[1] / "embedded" / "target"
+from specchat.weights.load_options import EMBEDDED
 
 
 def trained_context_window(source: str) -> int | None:
     """Return max_position_embeddings; None when the config lacks it or is not on this disk."""
     try:
         gguf = local_gguf(source)
-        config = _gguf_config(gguf) if gguf else _config(source)
+        folder = find_prepared(gguf) if gguf else _folder(source)
+        config = read_text_config(folder) if folder else _gguf_config(gguf) if gguf else {}
     except ModelError:
         return None  # loading says what is wrong
-    text = config.get("text_config", config)
-    length = text.get("max_position_embeddings") if isinstance(text, dict) else None
+    length = config.get("max_position_embeddings")
     return length if isinstance(length, int) and length > 0 else None
 
 
+def _folder(source: str) -> Path | None:
+    return EMBEDDED / "target" if source == "embedded" else local_model_folder(source)
+
+
 def _gguf_config(path: Path) -> dict[str, Any]:
-    """The config of the prepared folder if there is one: the header of a GGUF file takes long, with its vocabulary."""
-    if folder := find_prepared(path):
-        return _config(str(folder))
+    """The config in the header, which takes long, with its vocabulary."""
     from specchat.weights.gguf.gguf_families import map_model
     from specchat.weights.gguf.gguf_file import read_gguf
 
     return map_model(read_gguf(path)).config
-
-
-def _config(source: str) -> dict[str, Any]:
-    folder = EMBEDDED if source == "embedded" else local_model_folder(source)
-    return read_json_object(folder / "config.json") if folder else {}

@@ -40,14 +40,6 @@ class Fp8TensorFiles(TensorFiles):
     def has_scaled_weights(self) -> bool:
         return any(self._scales_name(name) for name in self.locations)
 
-    def weight_names(self) -> list[str]:
-        """The tensors of the network: what the files hold without their scales."""
-        return [name for name in self.locations if not name.endswith(("_scale", SCALE_INV_SUFFIX))]
-
-    def read_tensor(self, name: str) -> Tensor:
-        """Read one tensor into main memory; FP8 weights are dequantized."""
-        return self._dequantize(name, super().read_tensor(name), 0)
-
     def read_rows(self, name: str, first: int, last: int) -> Tensor:
         """Read some rows of a matrix; FP8 weights are dequantized. No other rows are read."""
         return self._dequantize(name, super().read_rows(name, first, last), first)
@@ -69,7 +61,8 @@ class Fp8TensorFiles(TensorFiles):
         if stored.dtype not in FP8_DTYPES:
             raise ModelError(f"{self.source}: {name} is in {kind}, which scales alone cannot dequantize")
         weight = torch.empty(stored.shape, dtype=self.dtype)
-        for begin, end, scales in self._scale_bands(name, first, first + len(stored), super().read_tensor(scales_name)):
+        all_scales = super().read_rows(scales_name, 0, self._rows(scales_name))
+        for begin, end, scales in self._scale_bands(name, first, first + len(stored), all_scales):
             rows = slice(begin - first, end - first)
             weight[rows] = stored[rows].float().mul_(scales)
         return weight

@@ -28,7 +28,6 @@ AWQ, GPTQ = "awq", "gptq"
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # the outputs of eight, from the lowest bits of a word on
 BITS, NUMBERS_IN_WORD = 4, 8
 WEIGHT = ".weight"
-PARTS = ("qweight", "qzeros", "scales", "g_idx")
 OTHER_CHECKPOINT = "choose another checkpoint of this model, or its floats with --weights nf4"
 
 
@@ -55,25 +54,12 @@ class Int4TensorFiles(TensorFiles):
     def __contains__(self, name: str) -> bool:
         return name in self.locations or self.has_int4_weight(name)
 
-    def weight_names(self) -> list[str]:
-        """The tensors of the network: packed weights by their names here, without scales and zero points."""
-        packed = [name for name in self.locations if name.endswith(".qweight")]
-        parts = {_part(f"{name.removesuffix('.qweight')}{WEIGHT}", part) for name in packed for part in PARTS}
-        return [f"{name.removesuffix('.qweight')}{WEIGHT}" for name in packed] + [
-            name for name in self.locations if name not in parts
-        ]
-
     def shape(self, name: str) -> tuple[int, ...]:
         if not self.has_int4_weight(name):
             return super().shape(name)
         rows, columns = super().shape(_part(name, "qweight"))
         is_awq = self.scheme.method == AWQ
         return (columns * NUMBERS_IN_WORD, rows) if is_awq else (columns, rows * NUMBERS_IN_WORD)
-
-    def read_tensor(self, name: str) -> Tensor:
-        """Read one tensor into main memory; 4-bit weights are dequantized."""
-        packed = self.int4_weight(name)
-        return super().read_tensor(name) if packed is None else packed.dequantized(self.dtype)
 
     def read_rows(self, name: str, first: int, last: int) -> Tensor:
         """Read some rows of a matrix; 4-bit weights are dequantized."""

@@ -113,15 +113,18 @@ def _delta_net_sizes(config: Mapping[str, Any], source: Path) -> DeltaNetSizes:
 
 def check_tensors(files: TensorFiles, sizes: Dimensions, config: Mapping[str, Any]) -> None:
     """ModelError when a tensor is missing or has another shape than the config means."""
-    is_optional = {name for name, _shape in _optional_tensors(sizes, config)}
-    for name, expected in (*required_tensors(files, sizes, config), *_optional_tensors(sizes, config)):
-        if name in is_optional and name not in files:
-            continue
+    for name, expected in known_tensors(files, sizes, config):
         if (actual := files.shape(name)) != expected:
             raise ModelError(
                 f"{files.source}: {name} has the shape {list(actual)}, and config.json means {list(expected)}: the "
                 "file is damaged, or belongs to another model"
             )
+
+
+def known_tensors(files: TensorFiles, sizes: Dimensions, config: Mapping[str, Any]) -> Iterator[tuple[str, Shape]]:
+    """The tensors that must be there, and those that may be and are."""
+    yield from required_tensors(files, sizes, config)
+    yield from (each for each in _optional_tensors(sizes, config) if each[0] in files)
 
 
 def required_tensors(files: TensorFiles, sizes: Dimensions, config: Mapping[str, Any]) -> Iterator[tuple[str, Shape]]:

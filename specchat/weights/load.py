@@ -36,6 +36,8 @@ from specchat.weights.gguf.gguf_conversion import safetensors_folder
 from specchat.weights.gguf.gguf_preparation import Report, no_report
 from specchat.weights.gguf.gguf_tensors import GgufTensorFiles
 from specchat.weights.int4_checkpoints import Int4TensorFiles
+from specchat.weights.llama_families import network_config
+from specchat.weights.llama_manifest import known_tensors, read_dimensions
 from specchat.weights.llama_weights import config_dtype, is_hybrid, is_llama_like, load_llama, tensor_files
 from specchat.weights.load_options import STORED_DTYPE, LoadOptions, resolve_dtype
 from specchat.weights.mxfp4_checkpoints import Mxfp4TensorFiles
@@ -130,7 +132,9 @@ def _warn_of_dequantization(folder: Path, config: dict[str, Any], dtype: torch.d
     kind, stored_bits = kind_of(device), 4 if has_4_bits else 8
     keeps_4_bits = has_4_bits and "nf4" in kind.weight_formats
     quant_format = "nf4" if keeps_4_bits else "fp8" if kind.has_kernels and not has_4_bits else "int8"
-    mebibytes = dtype.itemsize * sum(prod(files.shape(name)) for name in files.weight_names()) / 2**20
+    network = network_config(config)
+    tensors = known_tensors(files, read_dimensions(network, folder), network)
+    mebibytes = dtype.itemsize * sum(prod(shape) for _name, shape in tensors) / 2**20
     size = f"{mebibytes:.1f} MiB" if mebibytes < 2**10 else f"{mebibytes / 2**10:.1f} GiB"
     print_warning(
         f"{folder.name}: {stored_bits}-bit weights are dequantized to {bits} bits, {FACTORS[bits // stored_bits]} the "

@@ -31,10 +31,6 @@ class Mxfp4TensorFiles(TensorFiles):
     def __contains__(self, name: str) -> bool:
         return name in self.locations or self._is_packed(name)
 
-    def weight_names(self) -> list[str]:
-        """The tensors of the network: packed stacks by their names here, without scales."""
-        return [name.removesuffix(BLOCKS) for name in self.locations if not name.endswith(SCALES)]
-
     def shape(self, name: str) -> tuple[int, ...]:
         if not self._is_packed(name):
             return super().shape(name)

@@ -60,22 +60,17 @@ class TensorFiles:
         return self._location(name).shape
 
     def read_tensor(self, name: str) -> Tensor:
-        """Read one tensor into main memory, in the dtype of the file."""
-        location = self._location(name)
-        if location.path.suffix in PICKLE_SUFFIXES:
-            return _load_pickle(location.path)[location.name]
-        with safe_open(location.path, framework="pt") as file:
-            return file.get_tensor(location.name)
+        """Read one tensor into main memory: all its rows."""
+        return self.read_rows(name, 0, self._rows(name))
 
     def read_rows(self, name: str, first: int, last: int) -> Tensor:
         """Read some rows of a matrix, in the dtype of the file. Only these rows of a safetensors file are read."""
-        location = self._location(name)
+        location, is_whole = self._location(name), (first, last) == (0, self._rows(name))
         if location.path.suffix in PICKLE_SUFFIXES:
-            return _load_pickle(location.path)[location.name][first:last]
+            tensor = _load_pickle(location.path)[location.name]
+            return tensor if is_whole else tensor[first:last]
         with safe_open(location.path, framework="pt") as file:
-            tensor = file.get_slice(location.name)
-            is_whole = (first, last) == (0, tensor.get_shape()[0])
-            return file.get_tensor(location.name) if is_whole else tensor[first:last]
+            return file.get_tensor(location.name) if is_whole else file.get_slice(location.name)[first:last]
 
     def has_int4_weight(self, _name: str) -> bool:
         """Whether the files hold this weight in 4 bits."""
@@ -92,6 +87,10 @@ class TensorFiles:
     def token_rows(self, _name: str) -> ReadTokenRows | None:
         """Reads single rows of a matrix quickly; None where a lookup needs the whole matrix in memory."""
         return None
+
+    def _rows(self, name: str) -> int:
+        """The first dimension; 1 for a single number."""
+        return (*self.shape(name), 1)[0]
 
     def _location(self, name: str) -> TensorLocation:
         if name not in self.locations:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from specchat.app import chat_settings
@@ -10,7 +12,7 @@ from specchat.app.command_registry import ChatState, run_line
 from specchat.devices import CPU
 from specchat.errors import ModelError, ProfileError, UsageError
 from specchat.host.client import Conversation, SessionRequest
-from specchat.hub.local_models import EMBEDDED
+from specchat.hub.local_models import EMBEDDED, locate_model
 from specchat.hub.machine import Device, Machine
 from specchat.hub.runnable_models import local_choices
 from specchat.profile.settings import read_settings
@@ -140,7 +142,9 @@ def test_a_model_that_does_not_fit_the_memory_is_refused_with_the_numbers(chat, 
 def test_a_model_that_cannot_read_so_long_a_conversation_is_refused(chat, model, free_gib, monkeypatch):
     free_gib(8)
     do(chat, "count 2")
-    monkeypatch.setattr(chat_settings, "context_tokens", lambda _located: 2)
+    located = locate_model(model)
+    short = replace(located, architecture=replace(located.architecture, max_position_embeddings=2))
+    monkeypatch.setattr(chat_settings, "locate_model", lambda _name: short)
     with pytest.raises(ProfileError, match=r"reads at most 2 tokens and this conversation has .*compact"):
         do(chat, f"/model {model}")
 

@@ -16,7 +16,7 @@ from tests.each_row import each_row
 from tests.front import Ran, command
 from tests.hub.fake_hub import WEIGHTS, FakeHub, reach, serving
 
-MODEL, HEAD = "some/model", "some/head"
+MODEL, HEAD, ASSISTANT = "some/model", "some/head", "google/gemma-4-E2B-it-assistant"
 FILES = {"config.json": b"{}", "tokenizer.json": b"{}", "model.safetensors": WEIGHTS}
 HEAD_FILES = {"config.json": b'{"head": 1}', "pytorch_model.bin": b"tensors"}
 
@@ -63,6 +63,16 @@ def test_a_head_comes_along_and_its_pickle_because_it_has_nothing_else(hub, monk
     model, head = (Path(line) for line in ran.out.decode().splitlines())
     assert (model / "model.safetensors").exists()
     assert (head / "pytorch_model.bin").read_bytes() == b"tensors"
+
+
+def test_a_head_of_a_plugin_says_what_to_install(hub, monkeypatch):
+    hub.models[ASSISTANT] = dict(HEAD_FILES)
+
+    said = pulled(monkeypatch, MODEL, "--draft", ASSISTANT, "--yes").err
+    assert (
+        "  variant 'assistant' is of a plugin; in a clone of specchat, 'pip install ./plugins/specchat-heads'" in said
+    )
+    assert "is of a plugin" not in pulled(monkeypatch, MODEL, "--draft", HEAD, "--yes").err
 
 
 def test_without_a_terminal_nobody_agrees(hub, monkeypatch):
@@ -160,6 +170,20 @@ def test_what_is_removed_is_gone_and_its_size_was_said(hub, monkeypatch, tmp_pat
 
     assert ran.code == 0 and f"{MODEL}: 4.2 MB in " in ran.err
     assert [path.name for path in (tmp_path / "hub").glob("models--*")] == ["models--some--head"]
+
+
+def test_what_cannot_be_deleted_is_one_line(hub, monkeypatch, tmp_path):
+    pulled(monkeypatch, MODEL, "--yes")
+
+    def refuse(*_given: object, **_options: object) -> None:
+        raise PermissionError("not this folder")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "rmdir", refuse)
+        ran = removed(patched, MODEL, "--yes")
+
+    assert ran.code == 7 and "some/model: some files could not be deleted; see " in ran.err
+    assert "Traceback" not in ran.err
 
 
 def test_a_model_with_the_same_history_is_left_alone(hub, monkeypatch, tmp_path):

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from specchat.drafters.heads.detect import inspect_head, target_dimensions
 from specchat.drafters.heads.spec import TargetDimensions, mismatches
 from specchat.errors import ModelError
-from specchat.hub.find_models import find_head
+from specchat.hub.find_models import find_model
 from specchat.weights.load_options import EMBEDDED
 from tests.drafters.published import inspected, published
 from tests.tiny import saved
@@ -62,7 +62,10 @@ UNSUPPORTED = {  # tensors, config, and a part of the message
         f"EAGLE-1 {INSTALL}",
     ),
     "p-eagle": ({"mask_hidden": SMALL}, {}, f"P-EAGLE {INSTALL}"),
-    "assistant": ({"x": SMALL}, {"model_type": "gemma4_assistant"}, "gemma4_assistant"),
+    "assistant": ({"pre_projection.weight": SMALL}, {}, f"Gemma 4 assistant {INSTALL}"),
+    "assistant by name": (
+        {"x": SMALL}, {"architectures": ["Gemma4AssistantForCausalLM"]}, f"Gemma 4 assistant {INSTALL}",
+    ),
     "mlp": ({"x": SMALL}, {"speculators_model_type": "mlp"}, "speculators mlp"),
     "experts": (
         {f"{PREFIX}eh_proj.weight": torch.zeros(4, 8), f"{PREFIX}mlp.experts.0.up_proj.weight": SMALL}, {},
@@ -441,7 +444,7 @@ class TestMismatches:
         assert reason == "it was trained for a target with 3 layers, but this one has 4"
 
     def test_a_multimodal_model_has_the_sizes_of_its_text_config(self, tmp_path):
-        sizes = {"hidden_size": 8, "num_hidden_layers": 2, "vocab_size": 9}
+        sizes = {"hidden_size": 8, "num_hidden_layers": 2, "vocab_size": 9, "num_attention_heads": 2}
         (tmp_path / "config.json").write_text(json.dumps({"text_config": sizes}))
 
         assert target_dimensions(tmp_path) == TargetDimensions(8, 2, 9)
@@ -535,5 +538,5 @@ class TestInvalidInput:
 
 
 def test_an_embedded_head_is_found_by_its_name():
-    assert find_head("embedded/eagle3") == EMBEDDED / "eagle3"
-    assert load_file(find_head("embedded/mtp") / "model.safetensors")
+    assert find_model("embedded/eagle3", "head") == EMBEDDED / "eagle3"
+    assert load_file(find_model("embedded/mtp", "head") / "model.safetensors")

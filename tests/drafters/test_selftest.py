@@ -19,7 +19,7 @@ from specchat.drafters.heads import selftest
 from specchat.drafters.heads.detect import inspect_head
 from specchat.drafters.heads.dflash_head import DFlashHead
 from specchat.drafters.heads.load_head import load_head
-from specchat.drafters.heads.selftest import Agreement, load_selected_head, select_variant, self_test
+from specchat.drafters.heads.selftest import Agreement, load_selected_head, self_test
 from specchat.drafters.heads.spec import BlockConfig
 from specchat.engine.cache import KVPool
 from specchat.engine.model import FINAL_NORM, ModelOutput
@@ -66,23 +66,25 @@ def test_every_depth_is_tested():
 
 
 @pytest.mark.full
-def test_the_right_one_of_two_variants_is_selected():
+def test_the_right_one_of_two_variants_is_selected(tmp_path):
     right = spec("eagle3").hidden_state_layers_for(12)
     shifted = tuple(layer + 1 for layer in right)
     ambiguous = replace(spec("eagle3"), hidden_state_layers=shifted)
     ambiguous = ambiguous.with_variants(replace(spec("eagle3"), hidden_state_layers=right))
 
-    head, result = select_variant(ambiguous, target(), None, CPU, PROMPTS)
+    head = load_selected_head(ambiguous, target(), None, CPU, tmp_path)
 
     assert head.hidden_state_layers == right
-    assert result == agreement("eagle3")
+    assert self_test(head, target(), PROMPTS) == agreement("eagle3")
 
 
 @pytest.mark.full
-def test_a_variant_beyond_the_depth_of_the_target_is_ignored():
+def test_a_variant_beyond_the_depth_of_the_target_is_ignored(tmp_path):
     ambiguous = spec("mtp").with_variants(replace(spec("mtp"), hidden_state_layers=(13,)))
 
-    assert select_variant(ambiguous, target(), None, CPU, PROMPTS)[1] == agreement("mtp")
+    head = load_selected_head(ambiguous, target(), None, CPU, tmp_path)
+
+    assert self_test(head, target(), PROMPTS) == agreement("mtp")
 
 
 @pytest.mark.full
@@ -179,7 +181,7 @@ class TestTheCachedVariant:
 
     def test_is_not_tested_again(self, tested, tmp_path):
         model, spec = tiny("dense-llama"), inspect_head(saved_head("dflash"))
-        right = select_variant(spec, model, None, CPU)[0].hidden_state_layers
+        right = load_selected_head(spec, model, None, CPU, tmp_path / "before").hidden_state_layers
         tested.clear()
 
         heads = [load_selected_head(spec, model, None, CPU, tmp_path) for _ in range(2)]

@@ -118,15 +118,6 @@ def test_no_head_can_change_the_text(shape, head, sampler, stop):
     assert texts == plainly(shape, sampler, stop)
 
 
-@pytest.mark.dear
-@pytest.mark.parametrize("sampler", SAMPLERS)
-def test_no_assistant_can_change_the_text(sampler):
-    model = target("dense-gemma4")
-    texts = two_turns(model, drafter_of("assistant", model), SAMPLERS[sampler], STOPS)
-
-    assert texts == plainly("dense-gemma4", sampler, "stop")
-
-
 @pytest.mark.parametrize("head", HEADS)
 def test_no_head_can_change_the_text_in_exact_mode(head):
     def turns(made: Callable[[Model], Drafter]) -> list[list[int]]:

@@ -255,6 +255,14 @@ def told(pair: ModelPair) -> str:
     return "\n".join(describe_pair(pair))
 
 
+def test_a_pair_without_a_drafter_says_which_plugin_drafts_with_its_head():
+    for name in ("gemma-4-E2B-it", "gemma-4-31B-it"):
+        pair = ModelPair(find_entry(name), "int8", DrafterChoice(), 8192, simulated_gpu(80))
+        assert f"drafts of google/{name}-assistant: variant 'assistant' is of a plugin" in told(pair)
+        assert "pip install ./plugins/specchat-heads" in told(pair)
+    assert "of a plugin" not in "".join(told(pair) for pair in recommend(simulated_gpu(24)) if pair.drafter.kind)
+
+
 def pair_with_mtp() -> ModelPair:
     return next(pair for pair in recommend(simulated_gpu(24)) if pair.entry.id == "Qwen/Qwen3.5-9B")
 
@@ -352,12 +360,12 @@ def test_the_hub_cache_is_read_without_huggingface_hub(tmp_path):
 
     assert ["org/its-name"] == [each.id for each in local_models() if not each.id.startswith("embedded/")]
     assert snapshot == cached_folder("org/its-name") == locate_model("org/its-name").folder
-    assert "from its config.json" == locate_model("org/its-name").evidence
+    assert locate_model("org/its-name").architecture.stored_bytes is None  # only its config is there
     assert cached_folder("org/other") is None
 
 
 def test_a_cached_model_goes_before_the_catalog(tmp_path):
-    assert "from the catalog" == locate_model("Qwen3-8B").evidence
+    assert locate_model("Qwen3-8B").folder is None
     snapshot = tmp_path / "hub" / "models--Qwen--Qwen3-8B" / "snapshots" / "abc"
     snapshot.mkdir(parents=True)
     (snapshot / "config.json").write_text((locate_model("embedded/draft").folder / "config.json").read_text())

@@ -14,12 +14,14 @@ from huggingface_hub.hf_api import RepoSibling
 from specchat.errors import ModelError
 from specchat.hub.catalog import CatalogEntry, catalog
 from specchat.hub.disk_space import free_bytes
-from specchat.hub.find_models import find_head, find_model
+from specchat.hub.find_models import find_model
 from specchat.hub.needed_files import needed_files
 from specchat.hub.pull import check_hub_space, fetch_from_hub, pull
 from specchat.hub.repo_files import RepoListing, hub_file, list_repo_files
 from specchat.hub.safetensors_headers import cached_model_folder, weight_files
+from specchat.loading.load_plan import ComputeFeatures, plan_load
 from specchat.paths import hub_repo_folder
+from specchat.profile import load_profile
 from tests.each_row import each_row
 from tests.hub.fake_hub import COMMIT, WEIGHTS, FakeHub, reach, serving
 
@@ -76,25 +78,27 @@ def test_pickles_of_a_head_are_downloaded_only_without_safetensors(hub):
     hub.models[MODEL].pop("tokenizer.json")
     hub.models["some/head"] = {"config.json": b"{}", "medusa_lm_head.pt": b"a pickle"}
 
-    assert ["config.json", "model.safetensors"] == sorted(path.name for path in find_head(MODEL).iterdir())
-    assert ["config.json", "medusa_lm_head.pt"] == sorted(path.name for path in find_head("some/head").iterdir())
+    safe, pickled = (find_model(name, "head") for name in (MODEL, "some/head"))
+
+    assert ["config.json", "model.safetensors"] == sorted(path.name for path in safe.iterdir())
+    assert ["config.json", "medusa_lm_head.pt"] == sorted(path.name for path in pickled.iterdir())
 
 
-@pytest.mark.parametrize("find", [find_model, find_head])
-def test_excluded_files_are_not_required_without_a_network(hub, monkeypatch, find):
+@pytest.mark.parametrize("role", ["target", "head"])
+def test_excluded_files_are_not_required_without_a_network(hub, monkeypatch, role):
     hub.models[MODEL]["consolidated.safetensors"] = WEIGHTS + b"once more"
-    folder = find(MODEL)
+    folder = find_model(MODEL, role)
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
 
-    assert folder == find(MODEL) == cached_model_folder(MODEL, is_draft=find is find_head)
+    assert folder == find_model(MODEL, role) == cached_model_folder(MODEL, is_draft=role == "head")
 
 
 def test_pickles_of_a_head_with_a_tokenizer_are_found_without_a_network(hub):
     hub.models["some/head"] = {"config.json": b"{}", "tokenizer.json": b"{}", "head.pt": b"pickle"}
 
     assert cached_model_folder("some/head", is_draft=True) is None
-    assert find_head("some/head") == cached_model_folder("some/head", is_draft=True)
+    assert find_model("some/head", "head") == cached_model_folder("some/head", is_draft=True)
 
 
 def test_a_partial_model_is_not_used_without_a_network(hub, monkeypatch):
@@ -349,6 +353,19 @@ def test_a_model_that_is_loaded_from_the_hub_goes_on_where_a_download_ended_and_
     assert ("model.safetensors", f"bytes={size}-") in hub.requests
     assert 1 << 20 <= size < len(WEIGHTS)
     assert ("downloading model.safetensors", len(WEIGHTS), len(WEIGHTS)) in reported
+
+
+def test_the_download_of_a_head_that_is_loaded_is_reported(hub):
+    hub.models["some/head"] = {"config.json": b"{}", "model.safetensors": WEIGHTS}
+    reported = []
+
+    plan_load(
+        load_profile("chat").override({"models.target": "embedded", "models.heads": ["some/head"]}),
+        ComputeFeatures("cpu", has_cpu_bf16=False),
+        lambda source, role: find_model(source, role, lambda what, done, _total: reported.append((role, what, done))),
+    )
+
+    assert ("head", "downloading model.safetensors", len(WEIGHTS)) in reported
 
 
 def test_a_model_that_is_loaded_and_does_not_fit_on_the_disk_is_not_begun(hub, monkeypatch):

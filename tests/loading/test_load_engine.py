@@ -32,9 +32,9 @@ def embedded():
 
 
 @pytest.mark.full
-def test_the_embedded_models_allow_all_drafters_but_assistants_and_block_heads(embedded):
+def test_the_embedded_models_allow_all_drafters_but_block_heads(embedded):
     with embedded.create_session() as session:
-        assert set(DRAFTERS) - {"assistant", "dflash"} == set(session.drafters)
+        assert set(DRAFTERS) - {"dflash"} == set(session.drafters)
         assert set(session.chooser.drafters) == set(session.drafters) - {"auto", "plain", "lookup"}
 
 
@@ -205,7 +205,7 @@ def test_a_gguf_file_is_prepared_with_a_report_and_then_loaded(tmp_path, monkeyp
     assert first.label == "target"
     assert first.text == "preparing tiny.gguf…"
     assert "loading the draft model…" in {event.text for event in events}
-    assert engine.draft_model is not None
+    assert engine.resources.draft_model is not None
     with engine.create_session() as session:
         assert not any(isinstance(event, Failed) for event in session.ask(Request("hello", max_tokens=8)))
     events.clear()

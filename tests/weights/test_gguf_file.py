@@ -11,6 +11,8 @@ from specchat.weights.gguf.gguf_families import map_model
 from specchat.weights.gguf.gguf_file import is_gguf, read_gguf
 from specchat.weights.gguf.gguf_preparation import prepared_gguf
 from specchat.weights.gguf.gguf_tokenizer import tokenizer_files
+from specchat.weights.load import load_model
+from specchat.weights.load_options import LoadOptions
 from tests.each_row import each_row
 from tests.gguf_models import write_gguf
 
@@ -142,7 +144,6 @@ CONTRADICTIONS = {
     ),
     "experts": ({"llama.expert_count": 8}, "llama with experts is not supported"),
     "no width": ({"llama.embedding_length": None}, r"llama\.embedding_length is missing"),
-    "wrong width": ({"llama.embedding_length": 128}, r"has the shape \[288, 64\] instead of \[288, 128\]"),
     "too many layers": ({"llama.block_count": 3}, r"the tensor blk\.2\.attn_norm\.weight is missing"),
     "too few layers": ({"llama.block_count": 1}, r"llama with the tensor blk\.1\..* is not supported"),
     "a million layers": ({"llama.block_count": 2**20}, r"llama\.block_count is 1048576"),
@@ -159,6 +160,13 @@ CONTRADICTIONS = {
     "another softmax": ({"llama.attention.scale": 0.5}, r"llama with attention\.scale = 0\.5 is not supported"),
     "a shard without its name": ({"split.count": 3}, "is one of 3 shards, but is not named like"),
 }
+
+
+def test_a_tensor_of_another_shape_than_the_metadata_says_is_refused_by_the_loader(tmp_path):
+    folder = prepared_gguf(write_gguf(tmp_path / "model.gguf", metadata={"llama.embedding_length": 128}))
+
+    with pytest.raises(ModelError, match=r"has the shape \[288, 64\], and config\.json means \[288, 128\]"):
+        load_model(folder, LoadOptions())
 
 
 @each_row("contradiction", CONTRADICTIONS)

@@ -14,7 +14,7 @@ from specchat.errors import ModelError
 from specchat.forward.batch import BatchLimits
 from specchat.forward.linear import quant_linear
 from specchat.forward.llama.llama import LlamaModel
-from specchat.hub.find_models import find_head, find_model
+from specchat.hub.find_models import find_model
 from specchat.profile import load_profile
 from specchat.weights import load
 from specchat.weights.context_window import trained_context_window
@@ -269,4 +269,4 @@ def test_a_named_pipe_as_a_head_is_refused(tmp_path):
 
     for source in (tmp_path, tmp_path / "head.safetensors"):
         with pytest.raises(ModelError, match="no regular file"):
-            find_head(str(source))
+            find_model(str(source), "head")

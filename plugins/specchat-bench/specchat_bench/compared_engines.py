@@ -138,7 +138,7 @@ class PeerBench:
         }
         if self.requests:
             pairs["auto / generate"] = lambda: (self._auto, self._transformers.generate())
-        if (draft := self.engine.draft_model) is not None:
+        if (draft := self.engine.resources.draft_model) is not None:
             draft_model = self._specchat(lambda: DraftModelDrafter(draft))
             pairs["draft / assistant_model"] = lambda: (draft_model, self._transformers_assistant())
             pairs["draft / our plain"] = lambda: (draft_model, plain)

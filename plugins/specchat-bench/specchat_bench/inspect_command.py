@@ -8,16 +8,17 @@ import click
 
 from specchat.cli.completion import complete_models
 from specchat.drafters.heads.detect import inspect_head, target_dimensions
-from specchat.drafters.heads.selftest import select_variant
+from specchat.drafters.heads.selftest import load_selected_head, self_test
 from specchat.drafters.heads.spec import HeadSpec, mismatches
 from specchat.errors import ModelError, UsageError
 from specchat.hub.architecture import HEAD
 from specchat.hub.catalog import find_entry
-from specchat.hub.find_models import find_head, find_model
+from specchat.hub.find_models import find_model
 from specchat.hub.local_models import LocatedModel, locate_model
 from specchat.weights.gguf.gguf_file import is_gguf
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
+from specchat_bench.memory_notes import evidence_of
 from specchat_bench.pairing import pair_member, pair_warnings
 
 Lines = Iterator[tuple[str, str]]  # a label and what stands beside it
@@ -46,7 +47,7 @@ def report_lines(source: str, target: str | None, *, is_tested: bool) -> Lines:
         yield "", located.name
         yield from _model_lines(located, target)
         return
-    spec = inspect_head(find_head(source))
+    spec = inspect_head(find_model(source, "head"))
     yield "", source
     yield from _head_lines(spec)
     if not target:
@@ -82,7 +83,7 @@ def _find_model_or_draft(source: str, target: str | None) -> LocatedModel | None
 
 def _model_lines(located: LocatedModel, target: str | None) -> Lines:
     architecture = located.architecture
-    yield "is", f"a {architecture.family} model of {architecture.layers} layers, {located.evidence}"
+    yield "is", f"a {architecture.family} model of {architecture.layers} layers, {evidence_of(located)}"
     window = architecture.max_position_embeddings
     yield "has", f"{architecture.parameters / 1e6:.4g} M parameters, context window {window}"
     yield "memory", f"'specchat vram {located.name}' shows what it takes, and whether that fits here"
@@ -124,7 +125,8 @@ def _layer_names(spec: HeadSpec) -> str:
 
 def _agreement(spec: HeadSpec, target: str) -> str:
     model = load_model(find_model(target), LoadOptions())
-    head, agreement = select_variant(spec, model, None, model.pool.layout.device)
+    head = load_selected_head(spec, model, None, model.pool.layout.device)
+    agreement = self_test(head, model)
     shares = ", ".join(f"{share:.0%}" for share in agreement.greedy_by_depth)
     layers = head.hidden_state_layers
     return f"{shares} of {agreement.positions} positions, by depth; hidden states of layers {layers}"

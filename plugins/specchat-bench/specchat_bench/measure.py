@@ -6,7 +6,7 @@ minute ago. Every sample is stored at once (`sample_store.py`), so a bench can b
 """
 
 import random
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
@@ -21,7 +21,7 @@ from specchat.chat.request import Request
 from specchat.chat.router import check_available, choose_route
 from specchat.chat.session import Session
 from specchat.checks.prompt_files import read_prompts
-from specchat.chooser.chooser import Chooser
+from specchat.drafters.registry import BuiltDrafters
 from specchat.engine.drafter import AnswerTask, DraftContext, Drafter, Outcome
 from specchat.engine.grammar import GRAMMAR_SOURCE
 from specchat.engine.tree import ROOT, DraftTree
@@ -67,7 +67,7 @@ def session_for(engine: Engine, combination: Combination) -> Session:
     session.generation.close()  # and not its drafters
     drafter = session.drafters[combination.drafter]
     limited = WidthLimitedDrafter(drafter, combination.width) if combination.width else drafter
-    return Session(session.models, {combination.drafter: limited}, Chooser({}, session.models.costs))
+    return Session(session.models, BuiltDrafters({combination.drafter: limited}, {}, deque()))
 
 
 def run_bench(

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from specchat.devices import CUDA, INT8_KV
 from specchat.engine.cache_sizes import SCRATCH_ROWS, SPARE_ROWS, arena_rows, slot_rows
 from specchat.hub.architecture import EMBEDDING, Architecture
+from specchat.hub.local_models import LocatedModel
 from specchat.hub.memory_plan import (
     BF16_BYTES,
-    INT4_CHECKPOINTS,
     can_quantize,
     has_kv_arena,
     int8_kv_element_bytes,
@@ -17,6 +17,15 @@ from specchat.hub.recommend import format_gib
 from specchat.weights.llama_families import GPU_FAMILIES, LLAMA_LIKE_FAMILIES
 
 FP8_METHODS, MXFP4 = ("fp8", "fbgemm_fp8"), "mxfp4"  # the names in checkpoints
+INT4_CHECKPOINTS = ("awq", "gptq")  # a GPU multiplies them in the format "int4", the others convert them
+
+
+def evidence_of(located: LocatedModel) -> str:
+    """Where the sizes of a model are from."""
+    if located.folder is None:
+        return "from the catalog"
+    has_headers = located.architecture.stored_bytes is not None
+    return "from the headers of its files" if has_headers else "from its config.json"
 
 
 def memory_notes(architecture: Architecture, context: int) -> tuple[str, ...]:

@@ -15,7 +15,6 @@ from specchat.hub.local_models import LocatedModel, locate_model
 from specchat.hub.machine import Device, Machine, cpu_features, detect_machine, main_memory, simulated_gpu
 from specchat.hub.memory_plan import (
     GIB,
-    INT4_CHECKPOINTS,
     STORAGE_FORMATS,
     MemoryPlan,
     QuantizedModel,
@@ -25,7 +24,7 @@ from specchat.hub.memory_plan import (
 from specchat.hub.recommend import FITS, TIGHT, TOO_LARGE, drafter_quant_format, fit_label, format_gib
 from specchat.loading.load_plan import ComputeFeatures, plan_load
 from specchat.profile import Profile, load_profile
-from specchat_bench.memory_notes import memory_notes
+from specchat_bench.memory_notes import INT4_CHECKPOINTS, evidence_of, memory_notes
 
 MIN_GIB = 1.5  # smaller tables are in MiB
 LISTED_FORMATS = ("bf16", "fp8", "int8", "nf4", "nf4-double")
@@ -83,9 +82,9 @@ def vram(
     if is_json:
         click.echo(json.dumps(_as_json(target, drafter, contexts, table, device), indent=1))
         return
-    click.echo(f"{target.name}: {_parameter_text(target)}, {target.evidence}")
+    click.echo(f"{target.name}: {_parameter_text(target)}, {evidence_of(target)}")
     if drafter:
-        click.echo(f"with {drafter.name}: {_parameter_text(drafter)}, {drafter.evidence}")
+        click.echo(f"with {drafter.name}: {_parameter_text(drafter)}, {evidence_of(drafter)}")
     click.echo(f"on {device.name}, {format_gib(device.free_bytes)} free")
     click.echo("\n".join(_lines(contexts, table, device)))
     click.echo("\n".join(f"- {note}" for note in memory_notes(target.architecture, context)))
@@ -153,7 +152,7 @@ def _as_json(
         "model": target.name,
         "drafter": drafter.name if drafter else None,
         "parameters": target.architecture.parameters,
-        "evidence": target.evidence,
+        "evidence": evidence_of(target),
         "stored_bytes": target.architecture.stored_bytes,
         "device": device.name,
         "available_bytes": device.free_bytes,

@@ -16,7 +16,6 @@ from tests.tiny_heads import saved_head
 
 HEADS = ("eagle3", "mtp", "dflash")
 NEEDS = {"dflash": "a DFlash head trained for this target"}
-ASSISTANT = {"assistant": "an assistant trained for this Gemma 4 target"}
 PLAIN_FIRST = sorted(DRAFTER_NAMES, key=lambda name: name != "plain")  # the baseline comes first
 TEMPERATURES = ("0", "0.8")
 SHORT = ["--kind", "chat", "--count", "1", "--limit", "3"]
@@ -70,11 +69,9 @@ def test_every_drafter_runs_and_has_a_row_at_each_temperature(profile, capsys):
     assert run(["bench", "drafters", *SHORT, "-P", profile]) == 0
 
     rows, skipped = rows_of(capsys.readouterr().out)
-    assert [("chat", at, drafter) for at in TEMPERATURES for drafter in PLAIN_FIRST if drafter not in ASSISTANT] == [
-        tuple(row[:3]) for row in rows
-    ]
+    assert [("chat", at, drafter) for at in TEMPERATURES for drafter in PLAIN_FIRST] == [tuple(row[:3]) for row in rows]
     assert {"1"} == {row[-1] for row in rows}  # the one answer is identical
-    assert_skipped(skipped, ASSISTANT)
+    assert [] == skipped
 
 
 @pytest.mark.full
@@ -82,7 +79,6 @@ def test_of_the_embedded_models_every_drafter_runs_or_says_what_it_lacks(capsys)
     assert run(["bench", "drafters", *SHORT]) == 0
 
     rows, skipped = rows_of(capsys.readouterr().out)
-    missing = NEEDS | ASSISTANT
-    assert [name for name in PLAIN_FIRST if name not in missing] * len(TEMPERATURES) == [row[2] for row in rows]
+    assert [name for name in PLAIN_FIRST if name not in NEEDS] * len(TEMPERATURES) == [row[2] for row in rows]
     assert {"1"} == {row[-1] for row in rows}
-    assert_skipped(skipped, missing)
+    assert_skipped(skipped, NEEDS)

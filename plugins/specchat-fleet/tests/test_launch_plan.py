@@ -17,6 +17,7 @@ from specchat_fleet.installed_servers import installed_version
 from specchat_fleet.launch_plan import DOCUMENTED_VERSIONS, EMBEDDED, LaunchPlan, plan_launch, resolve_server_config
 from tests.each_row import each_row
 from tests.front import command
+from tests.plugins.conftest import installed_plugin
 
 BIG = {
     "models.target": "org/big",
@@ -171,8 +172,9 @@ def test_auto_takes_a_head_then_a_draft_then_n_grams():
     )  # ours would not fit it
 
 
-def test_a_drafter_without_a_server_method_is_replaced_with_a_note():
-    line = launch("vllm", **variant("assistant"))
+def test_a_drafter_without_a_server_method_is_replaced_with_a_note(tmp_path):
+    with installed_plugin(Path(__file__).parents[2] / "specchat-heads", tmp_path):
+        line = launch("vllm", **variant("assistant"))
 
     assert line.notes == ("no server supports assistant; using eagle3 instead",)
 

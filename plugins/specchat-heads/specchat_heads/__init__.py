@@ -1,7 +1,9 @@
 """A plugin for specchat: drafters that few users need, most of them with trained heads that the catalog does not have.
 
     eagle1.py                                           EAGLE-1: format and drafter
+    assistant.py                                        assistants of Gemma 4: format, head and drafter
     medusa.py                                           Medusa: format, head and drafter
+    candidate_tree.py                                   the tree of assistants, Medusa and Hydra
     hydra_format.py hydra_head.py hydra_drafter.py      Hydra and Hydra++
     peagle_format.py peagle_head.py peagle_drafter.py   P-EAGLE
     block_formats.py block_drafters.py                  DSpark and DFlash-2, with
@@ -34,6 +36,11 @@ def register_drafters() -> list[Extension]:
         ),
         Extension("exit", "the first layers of the model itself (early exit)", "specchat_heads.early_exit:build"),
         Extension("retokenized", "a small draft model with other tokens", "specchat_heads.retokenize:build"),
+        Extension(
+            "assistant",
+            "a small model that reads the keys and values of a Gemma 4 target",
+            "specchat_heads.assistant:build",
+        ),
         Extension("eagle", "a head that continues the last hidden states", "specchat_heads.eagle1:build"),
         Extension("medusa", "one extra head for each position ahead", "specchat_heads.medusa:build"),
         Extension(
@@ -58,6 +65,7 @@ def register_drafters() -> list[Extension]:
 @hookimpl
 def register_heads() -> list[Extension]:
     return [
+        Extension("assistant", "assistants of Gemma 4", "specchat_heads.assistant:detect_assistant"),
         Extension("medusa", "Medusa-1 and Medusa-2", "specchat_heads.medusa:detect_medusa"),
         Extension("hydra", "Hydra and Hydra++ of zankner/Hydra", "specchat_heads.hydra_format:detect_hydra"),
         Extension("peagle", "P-EAGLE of speculators, SpecForge and vLLM", "specchat_heads.peagle_format:detect_peagle"),

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, cast
 
 from torch import Tensor
 
-from specchat.drafters.candidate_tree import CandidateTree, DraftPath, PathLogits
 from specchat.engine.cache_sizes import SCRATCH_ROWS
 from specchat.engine.device import copy_to_device
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.hidden_states import HiddenStateBuffer
 from specchat.engine.model import Model
 from specchat.errors import CacheError
+from specchat_heads.candidate_tree import CandidateTree, DraftPath, PathLogits
 
 if TYPE_CHECKING:
     from specchat.drafters.registry import DraftingResources

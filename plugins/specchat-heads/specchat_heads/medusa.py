@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from specchat.drafters.candidate_tree import CandidateTree, PathLogits
 from specchat.drafters.heads.draft_head import DraftHead, TargetSample
 from specchat.drafters.heads.head_checkpoint import HeadCheckpoint
 from specchat.drafters.heads.spec import HeadDimensions, HeadSpec
@@ -26,6 +25,7 @@ from specchat.engine.model import FINAL_NORM, Model, select_layers
 from specchat.errors import ModelError
 from specchat.forward.linear.linear import Linear
 from specchat.weights.tensor_files import WeightLoader
+from specchat_heads.candidate_tree import CandidateTree, PathLogits
 
 if TYPE_CHECKING:
     from specchat.drafters.registry import DraftingResources

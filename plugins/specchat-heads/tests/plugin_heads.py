@@ -12,6 +12,7 @@ from specchat.drafters.heads.dflash_head import DFlashHead
 from specchat.drafters.heads.load_head import load_head
 from specchat.drafters.heads.spec import HeadSpec
 from specchat.forward.batch import RowBatch
+from specchat_heads.assistant import Assistant, AssistantHead
 from specchat_heads.block_correction import DSparkHead
 from specchat_heads.candidate_selector import DFlash2Head
 from specchat_heads.deepseek_layers import DeepSeekHead
@@ -33,6 +34,21 @@ KINDS = ["eagle", "mtp latent", "medusa", "peagle", "hydra", "hydra++", "dflash2
 
 def published(name: str) -> Published:
     return published_heads.published(name, GOLDEN)
+
+
+def _assistant() -> dict[str, Tensor]:
+    """For a target with Gemma 4's layers: its full attention has heads of another size."""
+    shapes: dict[str, tuple[int, ...]] = {
+        "pre_projection": (20, 2 * WIDTH), "post_projection": (WIDTH, 20), "model.embed_tokens": (VOCABULARY, 20),
+        "model.norm": (20,),
+    }  # fmt: skip
+    for layer, size in enumerate((12, 12, 16)):
+        at = f"model.layers.{layer}"
+        norms = ("input", "post_attention", "pre_feedforward", "post_feedforward")
+        shapes |= {f"{at}.{name}_layernorm": (20,) for name in norms} | {f"{at}.self_attn.q_norm": (size,)}
+        shapes |= {f"{at}.self_attn.q_proj": (4 * size, 20), f"{at}.self_attn.o_proj": (20, 4 * size)}
+        shapes |= {f"{at}.mlp.{part}_proj": (24, 20) for part in ("gate", "up")} | {f"{at}.mlp.down_proj": (20, 24)}
+    return random_tensors(shapes)
 
 
 def _eagle() -> dict[str, Tensor]:
@@ -112,6 +128,7 @@ def _dspark() -> dict[str, Tensor]:
 
 tiny_heads.TENSORS.update(
     {
+        "assistant": _assistant,
         "eagle": _eagle,
         "medusa": _medusa,
         "peagle": _peagle,
@@ -125,6 +142,15 @@ tiny_heads.TENSORS.update(
 tiny_heads.CONFIGS.update(
     {
         "eagle": {"architectures": ["LlamaForCausalLM"], "bias": False, "max_position_embeddings": 64},
+        "assistant": {
+            "model_type": "gemma4_assistant", "backbone_hidden_size": 48, "text_config": {
+                "model_type": "gemma4_text", "hidden_size": 20, "intermediate_size": 24, "num_hidden_layers": 3,
+                "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 12, "global_head_dim": 16,
+                "layer_types": ["sliding_attention", "sliding_attention", "full_attention"], "sliding_window": 8,
+                "vocab_size": VOCABULARY, "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0,
+                "num_kv_shared_layers": 3,
+            },
+        },
         "medusa": {"medusa_num_heads": 3, "medusa_num_layers": 1},
         "peagle": {
             "architectures": ["PEagleDraftModel"], "num_hidden_layers": 2, "draft_vocab_size": 60, "mask_token_id": 95,
@@ -147,6 +173,7 @@ tiny_heads.CONFIGS.update(
         },
     }
 )  # fmt: skip
+tiny_heads.DRAFTERS[AssistantHead] = lambda head, _target, _growth: Assistant(head)
 tiny_heads.DRAFTERS[MedusaHead] = lambda head, target, _growth: Medusa(head, target)
 tiny_heads.DRAFTERS[HydraHead] = lambda head, target, _growth: Hydra(head, target)
 tiny_heads.DRAFTERS[DFlash2Head] = tiny_heads.DRAFTERS[DSparkHead] = tiny_heads.DRAFTERS[DFlashHead]

@@ -44,6 +44,7 @@ REFUSED = {
         {"model.layers.5.eh_proj.weight": torch.zeros(4, 8), "model.layers.5.mlp.gate.e_score_correction_bias": SMALL},
         {"scoring_func": "softmax"}, "mixture of experts with a routing that is not verified",
     ),
+    "assistant of other layers": ({"x": SMALL}, {"model_type": "gemma4_assistant"}, "an assistant with layers of"),
     "peagle without a mask token": (
         {"mask_hidden": SMALL, "layers.0.hidden_norm.weight": SMALL, "layers.0.self_attn.q_proj.weight": SMALL}, {},
         "no mask_token_id",

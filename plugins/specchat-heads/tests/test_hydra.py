@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specchat.drafters.candidate_tree import TOP_K
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
+from specchat_heads.candidate_tree import TOP_K
 from specchat_heads.hydra_drafter import Hydra
 from tests.tiny import write
 from tests.tiny_heads import prefilled, read

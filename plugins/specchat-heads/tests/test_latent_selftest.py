@@ -12,7 +12,7 @@ from test_head_networks import with_mla, without_softmax_mscale
 
 from specchat.drafters.heads.detect import inspect_head
 from specchat.drafters.heads.load_head import load_head
-from specchat.drafters.heads.selftest import select_variant, self_test
+from specchat.drafters.heads.selftest import load_selected_head, self_test
 from tests.drafters.published import CPU
 from tests.drafters.test_networks import with_wiring, without
 from tests.drafters.test_selftest import PredictedTarget
@@ -69,9 +69,9 @@ class TestAHeadWithMla:
         assert result.greedy_by_depth[-1] < 0.7
 
     @pytest.mark.full
-    def test_has_the_rope_layout_that_agrees_best_when_the_config_has_none(self, spec, predicted_target):
+    def test_has_the_rope_layout_that_agrees_best_when_the_config_has_none(self, spec, predicted_target, tmp_path):
         half_split = with_mla(is_rope_interleaved=False)(spec)
 
-        _head, result = select_variant(half_split.with_variants(spec), predicted_target, None, CPU)
+        head = load_selected_head(half_split.with_variants(spec), predicted_target, None, CPU, tmp_path)
 
-        assert result.greedy_by_depth == (1.0, 1.0, 1.0)
+        assert self_test(head, predicted_target).greedy_by_depth == (1.0, 1.0, 1.0)

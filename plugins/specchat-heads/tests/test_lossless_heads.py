@@ -21,6 +21,7 @@ from specchat_heads.retokenize import RetokenizedDraftModel
 from specchat_heads.token_recycling import TokenRecycling
 from tests.cover import matrix
 from tests.engine import test_grammar as under_a_grammar
+from tests.engine.test_at_once import assert_a_head_that_texts_share_changes_none
 from tests.engine.test_lossless import PLANS, SAMPLERS, STOPS, TARGETS, plainly, two_turns
 from tests.engine.test_quantized_lossless import int8_kv_target
 from tests.tiny import saved, small, target
@@ -43,6 +44,21 @@ def test_no_head_can_change_the_text(shape, head, sampler, stop):
 
 def made(drafter: str, model: Model) -> Drafter:
     return EarlyExit(model, exit_layer=2) if drafter == EXIT else drafter_of(drafter, model)
+
+
+@pytest.mark.dear
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_no_assistant_can_change_the_text(sampler):
+    model = target("dense-gemma4")
+    texts = two_turns(model, drafter_of("assistant", model), SAMPLERS[sampler], STOPS)
+
+    assert texts == plainly("dense-gemma4", sampler, "stop")
+
+
+@pytest.mark.dear
+@pytest.mark.parametrize("sampler", ["greedy", "T1", "T0.8-penalty"])
+def test_an_assistant_that_texts_share_at_once_changes_none(sampler):
+    assert_a_head_that_texts_share_changes_none("assistant", "dense-gemma4", sampler)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)

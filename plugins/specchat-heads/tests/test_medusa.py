@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from specchat.drafters.candidate_tree import TOP_K, sparse_tree
 from specchat.engine.cache_sizes import SCRATCH_ROWS
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
+from specchat_heads.candidate_tree import TOP_K, sparse_tree
 from specchat_heads.medusa import Medusa
 from tests.tiny import VOCABULARY, answer, target, write
 from tests.tiny_heads import drafter_of

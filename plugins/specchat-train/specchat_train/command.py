@@ -15,7 +15,7 @@ from specchat.cli.options import resolve_profile
 from specchat.errors import UsageError
 from specchat.host.spawn import history_path
 from specchat.plugins.own_plugins import missing_variant
-from specchat.profile import Profile, all_drafters
+from specchat.profile import Profile
 from specchat.profile.shipped_drafters import with_shipped_drafters
 
 if TYPE_CHECKING:
@@ -91,9 +91,9 @@ def head(kind: str, against: str, **options: Any) -> None:
 def continue_head(start: str, **options: Any) -> None:
     """Train HEAD (a folder, or embedded/eagle3) further, and install the result if it is better than HEAD."""
     from specchat.drafters.heads.detect import inspect_head
-    from specchat.hub.find_models import find_head
+    from specchat.hub.find_models import find_model
 
-    folder = find_head(start)
+    folder = find_model(start, "head")
     kind = inspect_head(folder).kind
     if kind not in HEAD_KINDS:
         raise UsageError(f"{start}: heads of kind {kind} cannot be trained further; known are {', '.join(HEAD_KINDS)}")
@@ -123,7 +123,7 @@ def _train_and_install(kind: str, start: Path | None, against: str, options: dic
     from specchat_train.trainer import TrainingBudget
     from specchat_train.training_prompts import read_training_prompts, split_prompts
 
-    if kind not in all_drafters() and (missing := missing_variant(kind)):  # nothing could compare, or use, the head
+    if missing := missing_variant(kind):  # nothing could compare, or use, the head
         raise UsageError(missing)
     out = options["out"].absolute()
     if out.resolve().is_relative_to(EMBEDDED.resolve()):
@@ -157,12 +157,12 @@ def _baseline_head(against: str, kind: str, target: FrozenTarget, profile: Profi
     from specchat.drafters.heads.detect import inspect_head, target_dimensions
     from specchat.drafters.heads.spec import mismatches
     from specchat.errors import ModelError
-    from specchat.hub.find_models import find_head
+    from specchat.hub.find_models import find_model
 
     if against == AGAINST_NONE:
         return None
     if against != AGAINST_PROFILE:
-        return find_head(against)
+        return find_model(against, "head")
     for source in with_shipped_drafters(replace(profile.models, target=target.source)).heads:
         name = source
         if source == "embedded":
@@ -170,7 +170,7 @@ def _baseline_head(against: str, kind: str, target: FrozenTarget, profile: Profi
                 continue
             name = f"embedded/{kind}"
         try:
-            spec = inspect_head(find_head(name))
+            spec = inspect_head(find_model(name, "head"))
         except ModelError as error:
             print_progress(f"{error}; it is not compared")
             continue

@@ -8,13 +8,13 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from specchat.drafters.assistant import detect_assistant
 from specchat.drafters.eagle.eagle3_format import detect_eagle3
 from specchat.drafters.eagle.mtp_format import detect_mtp
 from specchat.drafters.heads.dflash_format import detect_dflash
 from specchat.drafters.heads.head_checkpoint import HeadCheckpoint
 from specchat.drafters.heads.spec import HeadSpec, TargetDimensions
 from specchat.errors import ModelError, PluginError
+from specchat.hub.config_architecture import dimensions_from_config
 from specchat.hub.safetensors_headers import read_config
 from specchat.plugins.discovery import find_extensions, print_warning
 from specchat.plugins.own_plugins import install_line
@@ -43,15 +43,9 @@ def _detectors_of_plugins() -> Iterator[Callable[[HeadCheckpoint], HeadSpec | No
 
 
 def target_dimensions(folder: Path) -> TargetDimensions:
-    config = read_config(folder)
-    text_config = config.get("text_config") or config
-    try:
-        hidden_size, layers, vocab_size = (
-            int(text_config[key]) for key in ("hidden_size", "num_hidden_layers", "vocab_size")
-        )
-    except KeyError as error:
-        raise ModelError(f"{folder}: not a language model: config.json has no {error}") from error
-    return TargetDimensions(hidden_size, layers, vocab_size)
+    """What the config of a target says, which is not loaded."""
+    target = dimensions_from_config(read_config(folder), str(folder))
+    return TargetDimensions(target.hidden_size, target.layers, target.vocab_size)
 
 
 def _weight_files(source: Path) -> list[Path]:
@@ -74,30 +68,23 @@ def _describe_contents(checkpoint: HeadCheckpoint) -> str:
     return f"its tensors ({', '.join(names[:3])}, …) have no known format" if names else "its files are empty"
 
 
-def detect_domino(checkpoint: HeadCheckpoint) -> HeadSpec | None:
-    """Domino: a block like DFlash's, which a recurrent network then corrects."""
-    if not checkpoint.first_match("domino") and not checkpoint.has_type("domino"):
-        return None
-    evidence, reason = ("domino or its name in config.json",), "the correction of a drafted block"
-    return HeadSpec("domino", "Domino", checkpoint.tensors, evidence, unsupported_reason=reason)
-
-
-def detect_head_of_plugin(checkpoint: HeadCheckpoint) -> HeadSpec | None:
-    """A head whose format and network are those of our plugin, by the names in its files."""
+def detect_other_head(checkpoint: HeadCheckpoint) -> HeadSpec | None:
+    """A head whose format and network are those of our plugin, or of none, by the names in its files."""
     names = [*checkpoint.tensors.locations, *checkpoint.config, *map(str.lower, checkpoint.type_names)]
-    for kind, (title, pattern) in HEADS_OF_PLUGIN.items():
+    for kind, (title, pattern) in OTHER_HEADS.items():
         if any(re.match(pattern, name) for name in names):
-            return _of_plugin(checkpoint, kind, title)
+            return _unsupported(checkpoint, kind, title)
     return None
 
 
 def detect_eagle1(checkpoint: HeadCheckpoint) -> HeadSpec | None:
     """EAGLE-1, which has no name that other heads lack, so all others are asked before."""
-    return _of_plugin(checkpoint, "eagle", "EAGLE-1") if checkpoint.first_match(r"(fusion_)?fc\.weight$") else None
+    return _unsupported(checkpoint, "eagle", "EAGLE-1") if checkpoint.first_match(r"(fusion_)?fc\.weight$") else None
 
 
-def _of_plugin(checkpoint: HeadCheckpoint, kind: str, title: str) -> HeadSpec:
+def _unsupported(checkpoint: HeadCheckpoint, kind: str, title: str) -> HeadSpec:
     reason = f"{title} is of a plugin; {install_line('heads')} installs it"
+    reason = "the correction of a drafted block" if kind == DOMINO else reason
     return HeadSpec(kind, title, checkpoint.tensors, ("its names",), unsupported_reason=reason)
 
 
@@ -110,14 +97,16 @@ def detect_other_speculators(checkpoint: HeadCheckpoint) -> HeadSpec | None:
     return HeadSpec(kind, f"speculators {kind}", checkpoint.tensors, evidence, unsupported_reason=reason)
 
 
-HEADS_OF_PLUGIN = {  # by kind: a title, and names of tensors, keys of the config and types that no other head has
+DOMINO = "domino"  # a block like DFlash's, which a recurrent network then corrects
+OTHER_HEADS = {  # by kind: a title, and names of tensors, keys of the config and types that no other head has
     "hydra": ("Hydra", r"hydra_"),
+    "assistant": ("Gemma 4 assistant", r"pre_projection\.|gemma4\w*assistant"),
     "medusa": ("Medusa", r"medusa_num_heads|(medusa_head\.)?\d+\.\d+\.linear\."),
     "peagle": ("P-EAGLE", r"mask_hidden$|.*peagle"),
     "dflash2": ("DFlash-2", r"candidate_selector\.|layers\.\d+\.(attention|mlp)_conv\.|.*dflash2"),
     "dspark": ("DSpark", r"(markov|confidence)_head\."),
+    DOMINO: ("Domino", r".*domino"),
 }
 HEAD_DETECTORS = (
-    detect_head_of_plugin, detect_assistant, detect_mtp, detect_domino, detect_dflash, detect_eagle3,
-    detect_other_speculators, detect_eagle1,
+    detect_other_head, detect_mtp, detect_dflash, detect_eagle3, detect_other_speculators, detect_eagle1,
 )  # fmt: skip

@@ -67,15 +67,6 @@ def self_test(head: DraftHead, target: Model, prompts: Prompts = ()) -> Agreemen
     return Agreement(greedy, sampled, sum(len(sample.probabilities) for sample in samples))
 
 
-def select_variant(
-    spec: HeadSpec, target: Model, dtype: torch.dtype | None, device: torch.device, prompts: Prompts = ()
-) -> tuple[DraftHead, Agreement]:
-    """The variant of the head that agrees best with the target. A single variant is tested too."""
-    return _best_variant(_variants(spec, target), target, lambda each: load_head(each, target, dtype, device), prompts)[
-        1:
-    ]
-
-
 def load_selected_head(
     spec: HeadSpec,
     target: Model,
@@ -110,10 +101,12 @@ def _load_selected(spec: HeadSpec, target: Model, load: LoadVariant, folder: Pat
     cached = read_json_object(path).get("variant")
     if isinstance(cached, int) and 0 <= cached < len(variants):
         return load(variants[cached])
-    index, head, _agreement = _best_variant(variants, target, load, ())
+    # each is freed before the next one, and the best is loaded again: some heads are as large as a model
+    agreements = [self_test(load(variant), target).tokens_per_step for variant in variants]
+    best = agreements.index(max(agreements))
     with suppress(OSError):  # the next start repeats the test
-        write_atomically(path, json.dumps({"variant": index}))
-    return head
+        write_atomically(path, json.dumps({"variant": best}))
+    return load(variants[best])
 
 
 def _variants(spec: HeadSpec, target: Model) -> list[HeadSpec]:
@@ -123,19 +116,6 @@ def _variants(spec: HeadSpec, target: Model) -> list[HeadSpec]:
         spec,
         *(each for each in spec.variants if not layers or max(each.hidden_state_layers_for(layers)) <= layers),
     ]
-
-
-def _best_variant(
-    variants: Sequence[HeadSpec], target: Model, load: LoadVariant, prompts: Prompts
-) -> tuple[int, DraftHead, Agreement]:
-    """The index of the best variant, its head, and its agreement.
-
-    Each variant is loaded, tested and freed before the next one, and the best is loaded again: some heads are as large
-    as a model, and GPU memory for two may be missing.
-    """
-    agreements = [self_test(load(variant), target, prompts) for variant in variants]
-    best = max(range(len(agreements)), key=lambda index: agreements[index].tokens_per_step)
-    return best, load(variants[best]), agreements[best]
 
 
 def target_fingerprint(target: Model) -> str:

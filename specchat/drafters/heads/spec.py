@@ -9,8 +9,6 @@ Knows no publisher's tensor names and computes nothing. The names:
                             of the output of fc (DFlash)
     embed_tokens            else the target's                     d2t, t2d      draft vocabulary: offsets, membership
     layers.{i}.self_attn    q, k, v and o
-    feedback                output of an assistant -> state of the next draft step, in the size of the target
-    centroids               groups of tokens of an assistant; token_ordering lists the tokens of one after the other
     layers.{i}.mlp.gate     router, with experts.{e}.*, or stacks of them, and in most families shared_expert(s).*
 """
 
@@ -30,7 +28,7 @@ from specchat.forward.llama.moe import Routing
 from specchat.forward.llama.rope import Rope
 from specchat.weights.tensor_files import TensorFiles, WeightLoader
 
-EAGLE3, MTP, DFLASH, ASSISTANT = "eagle3", "mtp", "dflash", "assistant"
+EAGLE3, MTP, DFLASH = "eagle3", "mtp", "dflash"
 DEFAULT_TRAINED_LENGTH = 2048  # positions, when the config has no length
 
 
@@ -81,14 +79,6 @@ class BlockConfig:
 
 
 @dataclass(frozen=True)
-class AssistantConfig:
-    """What the tensors of an assistant do not say."""
-
-    ropes: tuple[Rope, ...]  # of each layer
-    centroids: int = 0  # whose tokens are scored; 0: all tokens
-
-
-@dataclass(frozen=True)
 class TargetDimensions:
     hidden_size: int
     layers: int | None  # None: unknown, and not compared
@@ -114,7 +104,6 @@ class HeadSpec:
     tokens_ahead: int = 1  # tokens that one pass predicts
     routing: Routing | None = None  # of layers with a mixture of experts
     block_config: BlockConfig | None = None  # of heads that draft a block
-    assistant_config: AssistantConfig | None = None
     uses_target_tables: bool = True  # the target's embeddings and LM head, unless it has its own
     target_layers: int | None = None  # depth of the target that the head was trained for
     network: Callable[[HeadSpec, WeightLoader, Model], DraftHead] | None = None  # None: it cannot be computed

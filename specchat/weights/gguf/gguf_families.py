@@ -1,8 +1,8 @@
 """The metadata and tensor names of a GGUF file → config.json and the tensor names of the published model.
 
-llama.cpp changes weights where it computes differently; `WeightChange` says how to undo that. A tensor that is missing,
-unknown or of another shape than the metadata says is an error: a model that is loaded in part answers nonsense. Reads
-no weights, and imports neither torch nor transformers.
+llama.cpp changes weights where it computes differently; `WeightChange` says how to undo that. A tensor that is missing
+or unknown is an error: a model that is loaded in part answers nonsense. Shapes are compared where a model is loaded
+(`llama_manifest`). Reads no weights, and imports neither torch nor transformers.
 """
 
 from __future__ import annotations
@@ -303,12 +303,10 @@ def _llama3_factors(rule: Mapping[str, float], base: float, head_size: int) -> n
 def _mapped_tensors(keys: _Keys, family: _Family, config: dict[str, Any]) -> Iterator[MappedTensor]:
     """Every tensor of the model, in the order in which it is written."""
     unused, norms_add_one = dict(keys.file.tensors), family.published.scaling(config).norms_add_one
-    for gguf_name, name, shape in _expected_tensors(keys, family, config):
+    for gguf_name, name in _expected_tensors(keys, family, config):
         tensor = unused.pop(gguf_name, None)
         if tensor is None:
             raise keys.error(f"the tensor {gguf_name} is missing; download the file again")
-        if tensor.shape != shape:
-            raise keys.error(f"{gguf_name} has the shape {list(tensor.shape)} instead of {list(shape)}")
         part = gguf_name.rpartition(".")[0].rpartition(".")[2]
         heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}.get(part, 0)
         if family.pairs_rows and heads:
@@ -322,36 +320,17 @@ def _mapped_tensors(keys: _Keys, family: _Family, config: dict[str, Any]) -> Ite
         raise keys.error(f"{keys.architecture} with the tensor {min(unknown)} is not supported")
 
 
-def _expected_tensors(
-    keys: _Keys, family: _Family, config: dict[str, Any]
-) -> Iterator[tuple[str, str, tuple[int, ...]]]:
-    """Name in the file, name in the model, and shape of every tensor."""
-    vocabulary, width = config["vocab_size"], config["hidden_size"]
-    yield "token_embd.weight", "model.embed_tokens.weight", (vocabulary, width)
+def _expected_tensors(keys: _Keys, family: _Family, config: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Name in the file, and name in the model, of every tensor."""
+    yield "token_embd.weight", "model.embed_tokens.weight"
     for layer in range(config["num_hidden_layers"]):
         for part, name in family.layer_names.items():
-            shape = _shape(part, config)
-            yield f"blk.{layer}.{part}.weight", f"model.layers.{layer}.{name}.weight", shape
+            yield f"blk.{layer}.{part}.weight", f"model.layers.{layer}.{name}.weight"
             if part in family.optional_biases and keys.tensor(f"blk.{layer}.{part}.bias") is not None:
-                yield f"blk.{layer}.{part}.bias", f"model.layers.{layer}.{name}.bias", shape[:1]
-    yield "output_norm.weight", "model.norm.weight", (width,)
+                yield f"blk.{layer}.{part}.bias", f"model.layers.{layer}.{name}.bias"
+    yield "output_norm.weight", "model.norm.weight"
     if not config["tie_word_embeddings"]:
-        yield "output.weight", "lm_head.weight", (vocabulary, width)
-
-
-def _shape(part: str, config: dict[str, Any]) -> tuple[int, ...]:
-    width, hidden, head_size = config["hidden_size"], config["intermediate_size"], config["head_dim"]
-    queries, keys = config["num_attention_heads"] * head_size, config["num_key_value_heads"] * head_size
-    if part in ("attn_q_norm", "attn_k_norm"):
-        return (head_size,)
-    if part.endswith("norm"):
-        return (width,)
-    is_fused_mlp = config["model_type"] == "phi3"
-    return {
-        "attn_q": (queries, width), "attn_k": (keys, width), "attn_v": (keys, width), "attn_output": (width, queries),
-        "attn_qkv": (queries + 2 * keys, width), "ffn_gate": (hidden, width),
-        "ffn_up": (2 * hidden if is_fused_mlp else hidden, width), "ffn_down": (width, hidden),
-    }[part]  # fmt: skip
+        yield "output.weight", "lm_head.weight"
 
 
 FAMILIES: Mapping[str, _Family] = {

@@ -19,7 +19,7 @@ import mmap
 import re
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import prod
 from pathlib import Path
@@ -275,51 +275,43 @@ def _parse(path: Path, cursor: _Cursor) -> GgufFile:
         if key in metadata:
             raise cursor.error(f"{key} is there twice")
         metadata[key] = cursor.value(cursor.number("I", key), key)
-    tensors = [_tensor_record(cursor) for _ in range(tensor_count)]
+    tensors = [_tensor(cursor) for _ in range(tensor_count)]
     alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
     if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
         raise cursor.error(f"general.alignment is {alignment}")
     start = -(-cursor.position // alignment) * alignment
-    placed = [_placed(cursor, record, start) for record in tensors]
+    placed = [_placed(cursor, tensor, start) for tensor in tensors]
     if len({tensor.name for tensor in placed}) < len(placed):
         raise cursor.error("two tensors have one name")
     return GgufFile(path, (path,), metadata, {tensor.name: tensor for tensor in placed})
 
 
-@dataclass(frozen=True)
-class _Record:
-    name: str
-    sizes: tuple[int, ...]  # fastest first
-    type_number: int
-    offset: int  # from the start of the data
+def _tensor(cursor: _Cursor) -> GgufTensor:
+    """The next tensor of the header; its offset is from the start of the data."""
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
-
-def _tensor_record(cursor: _Cursor) -> _Record:
     name = cursor.string("the name of a tensor", MAX_KEY_BYTES)
     dimensions = cursor.number("I", name)
     if not 1 <= dimensions <= MAX_DIMENSIONS:
         raise cursor.error(f"{name} has {dimensions:,} dimensions")
-    sizes = tuple(cursor.number("Q", name) for _ in range(dimensions))
-    return _Record(name, sizes, cursor.number("I", name), cursor.number("Q", name))
-
-
-def _placed(cursor: _Cursor, record: _Record, data_start: int) -> GgufTensor:
-    """The tensor of a record, whose bytes are checked to be inside the file."""
-    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
-
-    name = record.name
+    sizes = tuple(cursor.number("Q", name) for _ in range(dimensions))  # fastest first
+    type_number, offset = cursor.number("I", name), cursor.number("Q", name)
     try:
-        kind = GGMLQuantizationType(record.type_number)
+        kind = GGMLQuantizationType(type_number)
         block_items, block_bytes = GGML_QUANT_SIZES[kind]
     except (ValueError, KeyError) as error:
         raise ModelError(
-            f"{cursor.path}: {one_line(name)} has the quantization type {record.type_number}, which is unknown here; "
+            f"{cursor.path}: {one_line(name)} has the quantization type {type_number}, which is unknown here; "
             "choose another quantization of the model, for example Q4_K_M or Q8_0"
         ) from error
-    columns = record.sizes[0]
-    if 0 in record.sizes or columns % block_items:
-        raise cursor.error(f"{name} has the shape {list(record.sizes)}, in blocks of {block_items}")
-    size, offset = prod(record.sizes) // block_items * block_bytes, data_start + record.offset
-    if offset + size > cursor.size:
-        raise cursor.error(f"{name} ends at byte {offset + size:,}, and the file has {cursor.size:,}")
-    return GgufTensor(cursor.path, name, record.sizes[::-1], kind.name, offset, size)
+    if 0 in sizes or sizes[0] % block_items:
+        raise cursor.error(f"{name} has the shape {list(sizes)}, in blocks of {block_items}")
+    return GgufTensor(cursor.path, name, sizes[::-1], kind.name, offset, prod(sizes) // block_items * block_bytes)
+
+
+def _placed(cursor: _Cursor, tensor: GgufTensor, data_start: int) -> GgufTensor:
+    """The tensor with its place in the file, which is checked to hold it."""
+    offset = data_start + tensor.offset
+    if offset + tensor.bytes > cursor.size:
+        raise cursor.error(f"{tensor.name} ends at byte {offset + tensor.bytes:,}, and the file has {cursor.size:,}")
+    return replace(tensor, offset=offset)

@@ -37,15 +37,12 @@ class GgufTensorFiles(TensorFiles):
         locations = {name: TensorLocation(each.path, each.name, each.shape) for name, each in stored.items()}
         return cls(manifest.files[0].path, locations, tensors)
 
-    def read_tensor(self, name: str) -> Tensor:
-        """Read one tensor, in bf16."""
-        tensor = self._tensor(name)
-        return self._read(tensor, 0, row_count(tensor)).view(tensor.source.shape)
-
     def read_rows(self, name: str, first: int, last: int) -> Tensor:
-        """Read some rows of a matrix, in bf16. Only these rows are dequantized."""
+        """Read some rows of a matrix, in bf16. Only these rows are dequantized; a vector is one row."""
         tensor = self._tensor(name)
-        return self._read(tensor, first, last) if len(tensor.source.shape) > 1 else self.read_tensor(name)[first:last]
+        if len(tensor.source.shape) > 1:
+            return _to_tensor(PublishedRows.of(tensor).bf16(first, last))
+        return _to_tensor(PublishedRows.of(tensor).bf16(0, 1))[0, first:last]
 
     def stored_blocks(self, name: str) -> StoredBlocks:
         """A matrix as it is in the file."""
@@ -66,9 +63,6 @@ class GgufTensorFiles(TensorFiles):
     def _tensor(self, name: str) -> MappedTensor:
         self._location(name)  # ModelError for an unknown name
         return self.tensors[name]
-
-    def _read(self, tensor: MappedTensor, first: int, last: int) -> Tensor:
-        return _to_tensor(PublishedRows.of(tensor).bf16(first, last))
 
 
 def _to_tensor(bf16_bits: numpy.ndarray) -> Tensor:

@@ -1,4 +1,4 @@
-"""A tree of the best candidates of each position ahead: the drafts of assistants, and of Medusa and Hydra (a plugin).
+"""A tree of the best candidates of each position ahead: the drafts of assistants, Medusa and Hydra.
 
 The shape of the tree follows from the measured acceptance of each candidate of each head, starting from a prior. At
 T > 0 the candidates are ranked with the noise of their position. Knows nothing of the heads but their logits.

@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
-from specchat.drafters.candidate_tree import CandidateTree, DraftPath, PathLogits
 from specchat.drafters.heads.draft_head import TESTED_DEPTH, DraftHead, TargetSample
 from specchat.drafters.heads.head_checkpoint import HeadCheckpoint, require_tensors
-from specchat.drafters.heads.spec import ASSISTANT, AssistantConfig, HeadDimensions, HeadSpec
+from specchat.drafters.heads.spec import HeadDimensions, HeadSpec
 from specchat.engine.cache import NO_KV_ROWS, KVCache, KVLocation
 from specchat.engine.cache_sizes import SCRATCH_ROWS
 from specchat.engine.device import copy_to_device
@@ -48,10 +47,12 @@ from specchat.forward.llama.rope import Rope
 from specchat.forward.llama.variations import GELU_TANH, Scaling
 from specchat.weights.llama_families import LAYER_SCALAR, network_config, rope_config, sliding_window
 from specchat.weights.tensor_files import TensorFiles, WeightLoader
+from specchat_heads.candidate_tree import CandidateTree, DraftPath, PathLogits
 
 if TYPE_CHECKING:
     from specchat.drafters.registry import DraftingResources
 
+ASSISTANT = "assistant"
 SCALING = Scaling(attention=1.0)
 TOKENS_AHEAD = 5
 NAMES = {
@@ -73,6 +74,14 @@ DEFAULT_CENTROIDS = 32  # scored for a token, of a config that leaves it out
 
 
 @dataclass(frozen=True)
+class AssistantConfig:
+    """What the tensors of an assistant do not say."""
+
+    ropes: tuple[Rope, ...]  # of each layer
+    centroids: int = 0  # whose tokens are scored; 0: all tokens
+
+
+@dataclass(frozen=True)
 class AssistantOutput:
     logits: Tensor  # [n, V]
     hidden_states: Tensor  # [n, D of the target]: input of the next draft step
@@ -81,8 +90,7 @@ class AssistantOutput:
 class AssistantHead(DraftHead):
     hidden_state_layers = (FINAL_NORM,)
 
-    def __init__(self, spec: HeadSpec, loader: WeightLoader, target: Model) -> None:
-        assert spec.assistant_config is not None, "an assistant without its config"
+    def __init__(self, spec: HeadSpec, loader: WeightLoader, target: Model, config: AssistantConfig) -> None:
         if (windows := target.attention_windows) is None:
             raise ModelError(
                 f"{spec.source}: it reads keys and values of a target in our own passes, which this is not"
@@ -94,10 +102,10 @@ class AssistantHead(DraftHead):
         for index, window in enumerate(spec.dimensions.sliding_windows):
             kv_layer = _kv_layer(spec, target, windows, index)
             layers.append(_layer(loader, f"layers.{index}", kv_layer, window, index))
-            kinds.append(_attention_kind(spec, target, index, kv_layer, norm))
+            kinds.append(_attention_kind(spec, target, config.ropes[index], kv_layer, norm))
             self._queries_per_kv[window] = spec.dimensions.heads // target.pool.layout.shapes[kv_layer][0]
         self._stack, self._like = DecoderStack(layers, norm, kinds[0].ops, kinds), norm
-        count = spec.assistant_config.centroids
+        count = config.centroids
         self._lm_head = CentroidLmHead.load(loader, count) if count else loader.linear("lm_head")
         self.bytes = loader.loaded_bytes
 
@@ -166,13 +174,11 @@ def _kv_layer(spec: HeadSpec, target: Model, windows: Sequence[int | None], inde
     return same[-1]
 
 
-def _attention_kind(spec: HeadSpec, target: Model, index: int, kv_layer: int, like: Tensor) -> AttentionKind:
-    assert spec.assistant_config is not None, "an assistant without its config"
+def _attention_kind(spec: HeadSpec, target: Model, rope: Rope, kv_layer: int, like: Tensor) -> AttentionKind:
     sizes, (kv_heads, size, _size) = spec.dimensions, target.pool.layout.shapes[kv_layer]
     dimensions = AttentionDimensions(sizes.heads, kv_heads, size, sizes.epsilon, SCALING, normalizes_values=True)
     # native kernels read the cache as numbers of the passes
     ops = select_fused_ops(dimensions, like) if like.dtype == target.pool.layout.dtype else TorchOps(dimensions)
-    rope = spec.assistant_config.ropes[index]
     return AttentionKind(ops, lambda positions: RopeAngles.of(rope, positions, size, like))
 
 
@@ -222,8 +228,9 @@ class CentroidLmHead:
 class Assistant(CandidateTree):
     """It needs the target's cache of the whole text except the last token, and the last hidden state of it."""
 
-    name = "assistant"
+    name = ASSISTANT
     depends_on_path = True
+    drafts_with_models = True
 
     def __init__(self, head: AssistantHead) -> None:
         super().__init__(TOKENS_AHEAD)
@@ -280,7 +287,7 @@ def detect_assistant(checkpoint: HeadCheckpoint) -> HeadSpec | None:
     evidence = f"{len(layers)} layers without keys between pre_projection and post_projection, {hidden_size} numbers"
     return HeadSpec(
         kind=ASSISTANT,
-        network=AssistantHead,
+        network=partial(AssistantHead, config=AssistantConfig(ropes, centroids)),
         uses_target_tables=False,
         format="Gemma 4 assistant",
         tensors=tensors,
@@ -299,7 +306,6 @@ def detect_assistant(checkpoint: HeadCheckpoint) -> HeadSpec | None:
         target_vocab_size=vocab_size,
         draft_vocab_size=vocab_size,
         context_window=int(config["max_position_embeddings"]),
-        assistant_config=AssistantConfig(ropes, centroids),
     )
 
 
@@ -314,5 +320,5 @@ def _check_tensors(tensors: TensorFiles, layers: int) -> None:
 
 
 def build(resources: DraftingResources) -> Drafter | None:
-    head = resources.heads.get("assistant")
+    head = resources.heads.get(ASSISTANT)
     return Assistant(cast("AssistantHead", head)) if head is not None else None

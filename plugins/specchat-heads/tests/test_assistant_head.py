@@ -8,7 +8,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from specchat.drafters.assistant import Assistant, AssistantHead
 from specchat.drafters.heads.detect import inspect_head
 from specchat.drafters.heads.load_head import load_head
 from specchat.drafters.heads.selftest import self_test
@@ -16,6 +15,7 @@ from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import Sampler
 from specchat.errors import ModelError
 from specchat.forward.llama.llama import LlamaModel
+from specchat_heads.assistant import Assistant, AssistantHead
 from tests.tiny import saved, target
 from tests.tiny_heads import CONFIGS, CPU, drafter_of, read, saved_head, tiny_head, writing_of
 
