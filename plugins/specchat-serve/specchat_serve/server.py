@@ -26,6 +26,7 @@ from specchat_serve.api_errors import (
     INTERNAL_SERVER_ERROR,
     NOT_IMPLEMENTED,
     REQUEST_TIMEOUT,
+    UNAUTHORIZED,
     ApiError,
     RequestError,
     to_api_error,
@@ -71,9 +72,10 @@ RUN_APP_OPTIONS: dict[str, Any] = {
 ANTHROPIC_VERSION = "anthropic-version"  # the header of its clients; any version will do
 ALLOWED_HEADERS = "Authorization, Content-Type"  # of web pages, unless their browser asks for others
 PREFLIGHT_HEADERS = {
-    "Access-Control-Allow-Methods": "GET, POST",
+    "Access-Control-Allow-Methods": "GET, POST, DELETE, OPTIONS",  # as llama-server; another one of them is a 405
     "Access-Control-Max-Age": "600",
 }
+HEALTH_PATHS = ("/health", "/v1/health")
 Translate = Callable[[JsonObject, Sequence[str]], TranslatedRequest]
 APPLY_PATH = "/v1/apply"
 CLIENT_HAS_LEFT = 499  # the status of other servers for it
@@ -143,8 +145,7 @@ class ApiServer:
             web.post("/v1/messages/count_tokens", self.count_tokens),
             web.post(APPLY_PATH, self.apply_sketch),
             web.get("/", self.greet),
-            web.get("/health", self.health),
-            web.get("/v1/health", self.health),
+            *(web.get(path, self.health) for path in HEALTH_PATHS),
             web.get("/metrics", self.metrics),
             web.get("/props", self.llama_props),
             web.get("/slots", self.llama_slots),
@@ -209,8 +210,10 @@ class ApiServer:
         """Clients of Ollama look here whether a server runs."""
         return web.Response(text="specchat is running")
 
-    async def health(self, _request: web.Request) -> web.Response:
+    async def health(self, request: web.Request) -> web.Response:
         """The server is well while it answers this; the engine loads the models for the next answer if necessary."""
+        if self._access_error(request):  # programs that watch over servers have no token
+            return web.json_response({"status": "ok"})
         host_stats = await asyncio.to_thread(read_host_stats)
         return web.json_response({"status": "ok", "engine": host_stats["state"], "model": self._config.model})
 
@@ -285,13 +288,12 @@ class ApiServer:
 
     @web.middleware
     async def _access_and_error_middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        origin, authorization = request.headers.get("Origin"), request.headers.get("Authorization")
-        if self._config.access_policy.allows_preflight(request.host, request.method, origin):
+        if self._config.access_policy.is_preflight(request.host, request.method, request.headers.get("Origin")):
             allowed = request.headers.get("Access-Control-Request-Headers", ALLOWED_HEADERS)
-            return web.Response(status=204, headers={**PREFLIGHT_HEADERS, "Access-Control-Allow-Headers": allowed})
-        error_response, api_key = partial(_error_response, request), request.headers.get("x-api-key")
-        access_error = self._config.access_policy.check_access(request.host, origin, authorization, api_key)
-        if access_error is not None:
+            return web.Response(headers={**PREFLIGHT_HEADERS, "Access-Control-Allow-Headers": allowed})
+        error_response, access_error = partial(_error_response, request), self._access_error(request)
+        is_public = request.path in HEALTH_PATHS and access_error is not None and access_error.status == UNAUTHORIZED
+        if access_error is not None and not is_public:
             return error_response(access_error)
         try:
             if await _has_body(request):
@@ -312,10 +314,15 @@ class ApiServer:
             message = f"unexpected {type(error).__name__}; see stderr of the server"
             return error_response(ApiError(INTERNAL_SERVER_ERROR, message))
 
+    def _access_error(self, request: web.Request) -> ApiError | None:
+        given = (request.headers.get(name) for name in ("Origin", "Authorization", "x-api-key"))
+        return self._config.access_policy.check_access(request.host, *given)
+
     async def _on_response_prepare(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Let a web page read the response where pages may bring the token."""
-        if (origin := request.headers.get("Origin")) is not None and self._config.access_policy.token:
+        """Let a web page read the response where it may. Its cookies have no effect here, so it may send them."""
+        if (origin := request.headers.get("Origin")) is not None and self._config.access_policy.may_read(origin):
             response.headers.update({"Access-Control-Allow-Origin": origin, "Vary": "Origin"})
+            response.headers["Access-Control-Allow-Credentials"] = "true"
 
     async def _on_startup(self, _: web.Application) -> None:
         self._connection_pool = ConnectionPool(self._config.session_request, self._notify, self._answer_counts.on_event)
