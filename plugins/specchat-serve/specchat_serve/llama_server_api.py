@@ -14,6 +14,7 @@ from specchat_serve.answer import Answer, Delta
 from specchat_serve.api_errors import ApiError, RequestError
 from specchat_serve.engine_request import EngineRequest
 from specchat_serve.json_fields import LOGIT_BIAS, Body, Border, JsonObject, checked_body
+from specchat_serve.llama_server_objects import timings
 from specchat_serve.ollama_api import SAMPLING_OPTIONS
 from specchat_serve.openai_chat import BORDER as CHAT_BORDER
 from specchat_serve.openai_chat import SILENT_FIELDS, translate_chat
@@ -79,7 +80,7 @@ class CompletionReply:
             "tokens_predicted": totals.completion_tokens, "tokens_evaluated": totals.prompt_tokens,
             "tokens_cached": totals.cached_tokens, "truncated": False,
             "stop_type": "limit" if self.answer.is_truncated else "eos", "stopping_word": "",
-            "timings": self._timings(), "specchat": self.answer.speculation_stats(),
+            "timings": timings(totals), "specchat": self.answer.speculation_stats(),
         }  # fmt: skip
 
     def _probabilities(self) -> JsonObject:
@@ -89,23 +90,6 @@ class CompletionReply:
         tokens = self.answer.new_tokens()
         objects = zip(tokens, token_objects(tokens, self.top_logprobs), strict=True)
         return {"completion_probabilities": [{"id": token.token_id, **each} for token, each in objects]}
-
-    def _timings(self) -> JsonObject:
-        totals = self.answer.totals
-        read = totals.prompt_tokens - totals.cached_tokens
-        return {
-            **_pace("prompt", read, totals.prefill_seconds),
-            **_pace("predicted", totals.completion_tokens, totals.generation_seconds),
-            "cache_n": totals.cached_tokens,
-            "draft_n": totals.draft_tokens,
-            "draft_n_accepted": sum(totals.accepted_by_drafter.values()),
-        }
-
-
-def _pace(name: str, tokens: int, seconds: float) -> JsonObject:
-    """How many tokens in how many milliseconds; without a time, no speed."""
-    speed = tokens / seconds if seconds else None
-    return {f"{name}_n": tokens, f"{name}_ms": seconds * 1000, f"{name}_per_second": speed}
 
 
 def translate_llama_completion(fields: JsonObject, served_models: Sequence[str]) -> TranslatedRequest:

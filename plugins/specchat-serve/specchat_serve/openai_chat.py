@@ -32,6 +32,7 @@ from specchat_serve.json_fields import (
     parse_format,
     parse_message_role,
 )
+from specchat_serve.llama_server_objects import RETURN_PROGRESS
 from specchat_serve.replies import TranslatedRequest, sse_event
 from specchat_serve.token_logprobs import LOGPROBS, TOP_LOGPROBS, parse_top_logprobs, token_objects
 from specchat_serve.tool_fields import (
@@ -56,7 +57,7 @@ FUNCTIONS_UNSUPPORTED = "OpenAI has replaced this field; use tools, tool_choice 
 ONLY_TEXT = "the model reads and writes text only"
 SILENT_FIELDS = frozenset([  # of OpenAI, vLLM and llama.cpp, also in other endpoints
     "user", "store", "metadata", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
-    "prediction", "cache_prompt", "timings_per_token", "return_progress", "id_slot", "include", "include_reasoning",
+    "prediction", "cache_prompt", "timings_per_token", "id_slot", "include", "include_reasoning",
     "client_metadata", "model",
 ])  # fmt: skip
 BORDER = Border(
@@ -64,6 +65,7 @@ BORDER = Border(
         MESSAGES, "stream", "stream_options", "max_tokens", "max_completion_tokens", "temperature", *SAMPLING_FIELDS,
         "seed", "stop", REPETITION_DETECTION, "chat_template_kwargs", "reasoning_effort", "response_format", LOGPROBS,
         TOP_LOGPROBS, LOGIT_BIAS, "n", "best_of", TOOLS, TOOL_CHOICE, PARALLEL, *FORMAT_FIELDS, STRUCTURED_OUTPUTS,
+        RETURN_PROGRESS,
     ]),
     refused={
         "functions": ((), FUNCTIONS_UNSUPPORTED),
@@ -88,7 +90,7 @@ class ChatReply(ChoicesReply):
     chunk_type: ClassVar[str] = "chat.completion.chunk"
 
     def begin(self) -> bytes:
-        first = {"role": "assistant", "content": ""}
+        first = {"role": "assistant", "content": None}  # no text: it is the role
         return b"".join(sse_event(self._delta(index, first)) for index in range(len(self.answers)))
 
     def delta(self, delta: Delta) -> bytes:
@@ -100,6 +102,9 @@ class ChatReply(ChoicesReply):
         if isinstance(delta, ThinkingDelta):
             return sse_event(self._delta(self.index, {"reasoning_content": delta.text}))
         return sse_event(self._delta(self.index, {"content": delta.text}, logprobs=self._logprobs(self.index)))
+
+    def empty_choice(self) -> JsonObject:
+        return {"index": self.index, "delta": {}, "logprobs": None, "finish_reason": None}
 
     def whole_choice(self, index: int) -> JsonObject:
         answer = self.answers[index]
@@ -176,7 +181,8 @@ def translate_chat(fields: JsonObject, served_models: Sequence[str]) -> Translat
     ]  # fmt: skip
     top_logprobs, forms = parse_top_logprobs(body), options.tool_options.forms
     reply = ChatReply(served_models[0], answers, includes_usage, top_logprobs, count, forms=forms)
-    return TranslatedRequest(first, reply, body.flag("stream"), tuple(others))
+    progress = reply.progress if body.flag(RETURN_PROGRESS) else None
+    return TranslatedRequest(first, reply, body.flag("stream"), tuple(others), progress)
 
 
 def _parse_message(message: Any, field_path: str) -> Message:

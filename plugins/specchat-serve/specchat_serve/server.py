@@ -4,7 +4,7 @@ import asyncio
 import logging
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,6 +15,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from specchat.chat.fim_request import FimRequest
 from specchat.errors import SpecchatError, UsageError
 from specchat.host.client import SessionRequest
 from specchat.host.protocol import MAX_LINE_BYTES
@@ -33,6 +34,7 @@ from specchat_serve.api_errors import (
 )
 from specchat_serve.authorization import AccessPolicy, is_loopback
 from specchat_serve.connection_pool import ENGINE_READY, MAX_CONNECTIONS, ConnectionPool
+from specchat_serve.engine_request import EngineRequest
 from specchat_serve.json_fields import JsonObject, check_model, parse_json_body
 from specchat_serve.llama_server_api import (
     props_body,
@@ -77,6 +79,7 @@ PREFLIGHT_HEADERS = {
 }
 HEALTH_PATHS = ("/health", "/v1/health")
 Translate = Callable[[JsonObject, Sequence[str]], TranslatedRequest]
+TranslateCount = Callable[[JsonObject, Sequence[str]], EngineRequest | FimRequest]
 APPLY_PATH = "/v1/apply"
 CLIENT_HAS_LEFT = 499  # the status of other servers for it
 MAX_NOTICES = 100  # a client may invent fields without end
@@ -99,6 +102,14 @@ ALL_PATHS: dict[str, Translate] = TRANSLATIONS | {
     "/responses": translate_response,
     "/completions": translate_llama_completion,
 }
+COUNT_PATHS: dict[str, TranslateCount] = {
+    "/v1/chat/completions/input_tokens": lambda fields, models: translate_chat(fields, models).request,
+    "/chat/completions/input_tokens": lambda fields, models: translate_chat(fields, models).request,
+    "/v1/responses/input_tokens": lambda fields, models: translate_response(fields, models).request,
+    "/responses/input_tokens": lambda fields, models: translate_response(fields, models).request,
+}
+COUNTED = {"object": "response.input_tokens"}  # the fields of a count of OpenAI
+NO_FIELDS: Mapping[str, str] = {}
 # The error body of the API that a path belongs to.
 ERROR_BODIES: tuple[tuple[str, Callable[[ApiError], JsonObject]], ...] = (
     ("/api/", ollama_api.error_body),
@@ -142,7 +153,6 @@ class ApiServer:
             web.get("/v1/models", self.list_models),
             web.get("/models", self.list_models),
             web.get("/v1/models/{name:.+}", self.get_model),
-            web.post("/v1/messages/count_tokens", self.count_tokens),
             web.post(APPLY_PATH, self.apply_sketch),
             web.get("/", self.greet),
             *(web.get(path, self.health) for path in HEALTH_PATHS),
@@ -154,6 +164,8 @@ class ApiServer:
             web.get("/api/ps", self.ollama_running),
             web.post("/api/show", self.ollama_show),
             web.post("/api/pull", self.ollama_pull),
+            web.post("/v1/messages/count_tokens", self._count_handler(translate_count)),
+            *(web.post(path, self._count_handler(translate, COUNTED)) for path, translate in COUNT_PATHS.items()),
             *(web.post(path, self.refuse_embeddings) for path in EMBEDDING_PATHS),
             *(web.post(path, self._answer_handler(translate)) for path, translate in ALL_PATHS.items()),
         ])  # fmt: skip
@@ -181,17 +193,21 @@ class ApiServer:
             return web.json_response(anthropic_messages.model_body(model, self._started_at))
         return web.json_response(openai_objects.model_body(model, self._started_at, window))
 
-    async def count_tokens(self, request: web.Request) -> web.Response:
-        """The number of prompt tokens of a message. The engine counts them when it begins to prefill them."""
-        counted = translate_count(parse_json_body(await request.read()), self._config.models)
-        answer = Answer()
-        async with aclosing(self.connection_pool.stream_answers(counted)) as events:
-            async for event in events:
-                answer.on_event(event)
-                if answer.prefill:
-                    break
-        tokens = answer.prefill.prompt_tokens if answer.prefill else answer.totals.prompt_tokens
-        return web.json_response({"input_tokens": tokens})
+    def _count_handler(self, translate: TranslateCount, common: Mapping[str, str] = NO_FIELDS) -> Handler:
+        """The number of prompt tokens of a conversation. The engine counts them when it begins to prefill them."""
+
+        async def count(request: web.Request) -> web.Response:
+            counted = translate(parse_json_body(await request.read()), self._config.models)
+            answer = Answer()
+            async with aclosing(self.connection_pool.stream_answers(counted)) as events:
+                async for event in events:
+                    answer.on_event(event)
+                    if answer.prefill:
+                        break
+            tokens = answer.prefill.prompt_tokens if answer.prefill else answer.totals.prompt_tokens
+            return web.json_response({**common, "input_tokens": tokens})
+
+        return count
 
     async def apply_sketch(self, request: web.Request) -> web.Response:
         """A text with the changes of a sketch; a client that disconnects ends the answer of the model."""
