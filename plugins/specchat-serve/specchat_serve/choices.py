@@ -26,12 +26,12 @@ MAX_CHOICES = 128  # as OpenAI's
 SEED_BITS = 31
 
 
-def parse_choice_count(body: Body) -> int:
+def parse_choice_count(body: Body, name: str = "n") -> int:
     """How many answers a prompt gets."""
-    count = body.number("n", int)
+    count = body.number(name, int)
     count = 1 if count is None else count
     if not 1 <= count <= MAX_CHOICES:
-        raise RequestError(f"n: give a number from 1 to {MAX_CHOICES}", "n")
+        raise RequestError(f"{name}: give a number from 1 to {MAX_CHOICES}", name)
     if body.get("best_of") not in (None, 1, count):
         raise RequestError("best_of: the server does not choose among answers; give n", "best_of")
     return count

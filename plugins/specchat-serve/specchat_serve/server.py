@@ -6,7 +6,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from threading import Event
@@ -15,6 +15,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from specchat.chat.events import PromptTokens
 from specchat.chat.fim_request import FimRequest
 from specchat.errors import SpecchatError, UsageError
 from specchat.host.client import SessionRequest
@@ -37,6 +38,7 @@ from specchat_serve.connection_pool import ENGINE_READY, MAX_CONNECTIONS, Connec
 from specchat_serve.engine_request import EngineRequest
 from specchat_serve.json_fields import JsonObject, check_model, parse_json_body
 from specchat_serve.llama_server_api import (
+    ECHO,
     props_body,
     slots_body,
     translate_detokenize,
@@ -60,6 +62,7 @@ from specchat_serve.openai_chat import translate_chat
 from specchat_serve.openai_completions import translate_completion
 from specchat_serve.openai_responses import translate_response
 from specchat_serve.replies import TranslatedRequest, send_reply
+from specchat_serve.texts_as_tokens import texts_in_place_of_ids, with_ids
 
 log = logging.getLogger(__name__)
 
@@ -276,13 +279,26 @@ class ApiServer:
 
     def _answer_handler(self, translate: Translate) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
-            translated = translate(parse_json_body(await request.read()), self._config.models)
+            fields = await self._with_token_ids(parse_json_body(await request.read()))
+            translated = translate(fields, self._config.models)
             self._say_once(translated.reply.answer.notices)
             requests = translated.request, *translated.other_requests
             async with aclosing(self.connection_pool.stream_answers(*requests)) as events:
                 return await send_reply(request, events, translated)
 
         return handle
+
+    async def _with_token_ids(self, fields: JsonObject) -> JsonObject:
+        """The body with ids of tokens in place of texts that stand where ids do."""
+        if not (texts := texts_in_place_of_ids(fields)):
+            return fields
+        ids = list[list[int]]()
+        requests = [replace(ECHO, prefix=text) for text in texts]
+        async with aclosing(self.connection_pool.stream_answers(*requests)) as events:
+            async for event in events:
+                if isinstance(event, PromptTokens):
+                    ids.append([token.token_id for token in event.tokens])
+        return with_ids(fields, dict(zip(texts, ids, strict=True)))
 
     def _say_once(self, notices: Iterable[str]) -> None:
         """Tell what is left out of requests, each thing once."""

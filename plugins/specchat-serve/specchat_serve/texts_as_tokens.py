@@ -1,0 +1,70 @@
+"""Texts that stand where ids of tokens do, as clients of llama-server write them: in `logit_bias`, and inside a prompt.
+
+The server asks the engine for the tokens of these texts, and puts the ids into the body. Knows no network.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from specchat_serve.api_errors import RequestError
+from specchat_serve.json_fields import LOGIT_BIAS, JsonObject
+
+PROMPT = "prompt"
+MAX_TEXTS = 256
+Ids = Mapping[str, Sequence[int]]  # of the tokens of each text
+
+
+def texts_in_place_of_ids(fields: JsonObject) -> list[str]:
+    """Those of a body, each once; RequestError for too many."""
+    biased = (token for token, _ in _biases(fields) if _is_text(token))
+    inside = (part for prompt in _mixed_prompts(fields) for part in prompt if isinstance(part, str))
+    found = list(dict.fromkeys((*biased, *inside)))
+    if len(found) > MAX_TEXTS:
+        raise RequestError(f"{LOGIT_BIAS}: give at most {MAX_TEXTS} texts, or the ids of their tokens", LOGIT_BIAS)
+    return found
+
+
+def with_ids(fields: JsonObject, ids: Ids) -> JsonObject:
+    """The body with the ids of the tokens of these texts; all tokens of a text have its bias."""
+    changed = dict(fields)
+    if biases := list(_biases(fields)):
+        changed[LOGIT_BIAS] = [[each, bias] for token, bias in biases for each in ids.get(str(token), [token])]
+    if list(_mixed_prompts(fields)):
+        prompt = fields[PROMPT]
+        changed[PROMPT] = _joined(prompt, ids) if _is_mixed(prompt) else [_joined(each, ids) for each in prompt]
+    return changed
+
+
+def _biases(fields: JsonObject) -> Iterator[tuple[Any, Any]]:
+    """Tokens and their biases, of an object or of pairs; what is neither is an error elsewhere."""
+    given = fields.get(LOGIT_BIAS)
+    pairs: Any = given.items() if isinstance(given, dict) else given if isinstance(given, list) else ()
+    for pair in pairs:
+        match pair:
+            case (int() | str() as token, bias):
+                yield token, bias
+            case _:
+                pass
+
+
+def _is_text(token: int | str) -> bool:
+    """Whether it is no id: the keys of an object are ids as texts."""
+    return isinstance(token, str) and not token.isdecimal()
+
+
+def _mixed_prompts(fields: JsonObject) -> Iterator[list[Any]]:
+    """Prompts of ids and texts; one of texts alone is several prompts."""
+    prompt = fields.get(PROMPT)
+    if isinstance(prompt, list):
+        listed = cast("list[Any]", prompt)
+        yield from [listed] if _is_mixed(listed) else filter(_is_mixed, listed)
+
+
+def _is_mixed(prompt: Any) -> bool:
+    return isinstance(prompt, list) and {type(each) for each in cast("list[Any]", prompt)} == {int, str}
+
+
+def _joined(prompt: Any, ids: Ids) -> Any:
+    if not _is_mixed(prompt):
+        return prompt
+    return [each for part in prompt for each in (ids[part] if isinstance(part, str) else [part])]
