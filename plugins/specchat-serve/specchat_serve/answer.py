@@ -47,6 +47,8 @@ class Answer:
     finished: Finished | None = None
     started_at: float = field(default_factory=perf_counter)
     load_seconds: float = 0.0
+    written_tokens: int = 0  # until now, and since when
+    writes_since: float | None = None
     _loading_since: float | None = None
     _committed_bytes: bytearray = field(default_factory=bytearray)
     _committed_tokens: list[CommittedToken] = field(default_factory=list[CommittedToken])
@@ -59,6 +61,7 @@ class Answer:
     def on_event(self, event: Event) -> Delta | None:
         """Process an event; returns what is to be sent of it. A Failed event raises its error."""
         self._note_loading(event)
+        self._note_step(event)
         self._keep(event)
         match event:
             case TextDelta(text=text):
@@ -164,6 +167,11 @@ class Answer:
             "explanation": self.finished.explanation if self.finished else "",
             "notices": list(self.notices),
         }
+
+    def _note_step(self, event: Event) -> None:
+        if isinstance(event, StepDone):
+            self.writes_since = self.writes_since or perf_counter()
+            self.written_tokens += len(event.committed_tokens)
 
     def _keep(self, event: Event) -> None:
         """Keep what is no part of the answer."""

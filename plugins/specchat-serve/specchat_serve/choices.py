@@ -18,7 +18,7 @@ from specchat_serve.answer import Answer
 from specchat_serve.api_errors import ApiError, RequestError
 from specchat_serve.engine_request import EngineRequest
 from specchat_serve.json_fields import Body, JsonObject
-from specchat_serve.llama_server_objects import PROMPT_PROGRESS, PromptProgress, timings
+from specchat_serve.llama_server_objects import PROMPT_PROGRESS, TIMINGS, PromptProgress, timings
 from specchat_serve.openai_objects import DONE_EVENT, FINGERPRINT, completion_usage, error_body
 from specchat_serve.replies import EVENT_STREAM, sse_comment, sse_event
 
@@ -60,6 +60,8 @@ class ChoicesReply(ABC):
     includes_usage: bool = False  # in the last chunk of a stream
     top_logprobs: int = 0  # how many other tokens stand beside each token
     answers_per_prompt: int = 1
+    tells_timings: bool = False  # with every piece of a text
+    prompt: str | None = None  # as the model reads it, for a client that wants to see it
     content_type: str = EVENT_STREAM
     number: str = field(default_factory=new_id)
     created_at: int = field(default_factory=lambda: int(time.time()))
@@ -109,6 +111,10 @@ class ChoicesReply(ABC):
     def whole_choice(self, index: int) -> JsonObject:
         """An answer that is no stream."""
 
+    def text_chunk(self, choice: JsonObject) -> JsonObject:
+        """One of a piece of the answer."""
+        return {**self.chunk(choice), **({TIMINGS: timings(self.answer)} if self.tells_timings else {})}
+
     def chunk(self, choice: JsonObject) -> JsonObject:
         usage: JsonObject = {"usage": None} if self.includes_usage else {}
         return {**self.common_fields(self.chunk_type), "choices": [choice], **usage}
@@ -121,5 +127,6 @@ class ChoicesReply(ABC):
 
     def _usage(self) -> JsonObject:
         """The counts of all answers, and the speed of one."""
-        speed = {"timings": timings(self.answer.totals)} if len(self.answers) == 1 else {}
-        return {"usage": completion_usage(self.answers, self.answers_per_prompt), **speed}
+        speed = {TIMINGS: timings(self.answer)} if len(self.answers) == 1 else {}
+        shown = {} if self.prompt is None else {"__verbose": {"prompt": self.prompt}}
+        return {"usage": completion_usage(self.answers, self.answers_per_prompt), **speed, **shown}

@@ -16,11 +16,11 @@ from specchat_serve.api_errors import RequestError
 from specchat_serve.choices import MAX_CHOICES, parse_choice_count, with_other_seeds
 from specchat_serve.engine_request import EngineRequest
 from specchat_serve.json_fields import LOGIT_BIAS, Body, Border, JsonObject, checked_body
-from specchat_serve.llama_server_objects import RETURN_PROGRESS
+from specchat_serve.llama_server_objects import RETURN_PROGRESS, TIMINGS_PER_TOKEN
 from specchat_serve.llama_server_reply import CompletionOptions, CompletionReply, ShapedReply
 from specchat_serve.ollama_api import SAMPLING_OPTIONS
 from specchat_serve.openai_chat import BORDER as CHAT_BORDER
-from specchat_serve.openai_chat import SILENT_FIELDS, translate_chat
+from specchat_serve.openai_chat import SILENT_FIELDS, rendered, translate_chat
 from specchat_serve.openai_completions import (
     MAX_CONTEXT_TOKENS,
     TIMEOUT_SECONDS,
@@ -43,7 +43,7 @@ SAMPLERS_THAT_ARE_OFF = {
 NO_GRAMMAR = "completions have no form; use /v1/chat/completions"
 SHARED = frozenset([
     PROMPT, "n_predict", "stream", "stop", "seed", "temperature", *SAMPLING_OPTIONS, RETURN_PROGRESS, RETURN_TOKENS,
-    RESPONSE_FIELDS,
+    TIMINGS_PER_TOKEN, RESPONSE_FIELDS,
 ])  # fmt: skip
 SILENT = SILENT_FIELDS | {"samplers", "t_max_prompt_ms", "t_max_predict_ms", "n_keep", "n_indent", "lora"}
 REFUSED = {
@@ -127,8 +127,7 @@ def translate_template(fields: JsonObject, served_models: Sequence[str]) -> Tran
     """A body of `/apply-template`, which is one of a chat, to the prompt that the model would read."""
     chat = {name: value for name, value in fields.items() if name in CHAT_BORDER.used | {"model"} and name != "stream"}
     request = cast("EngineRequest", translate_chat(chat, served_models).request)
-    shown = replace(request, request=replace(request.request, only_renders=True))
-    return _shaped(shown, lambda answer: {PROMPT: answer.text})
+    return _shaped(rendered(request), lambda answer: {PROMPT: answer.text})
 
 
 ECHO = FimRequest("", max_tokens=0, max_context_tokens=NO_LIMIT, is_raw=True, adds_start=False, echoes=True)
@@ -185,7 +184,7 @@ def _translated(
         body.leave_out(AFTER_SAMPLING, "only with a temperature of 1 and nothing else are they those of the model")
     options = CompletionOptions(
         _settings(first, body, top), [each.prompt_ids or each.prefix for each in requests for _ in range(count)], top,
-        wants_shares and is_plain, body.flag(RETURN_TOKENS), _parse_response_fields(body),
+        wants_shares and is_plain, body.flag(RETURN_TOKENS), body.flag(TIMINGS_PER_TOKEN), _parse_response_fields(body),
     )  # fmt: skip
     asked = [replace(each, wants_probabilities=top > 0) for each in requests]
     one, *others = [each for request in asked for each in with_other_seeds(request, count)]

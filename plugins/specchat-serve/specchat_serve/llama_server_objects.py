@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 from specchat.chat.events import PrefillProgress, Totals
+from specchat_serve.answer import Answer
 from specchat_serve.json_fields import JsonObject
 
 PROMPT_PROGRESS, RETURN_PROGRESS = "prompt_progress", "return_progress"
+TIMINGS, TIMINGS_PER_TOKEN = "timings", "timings_per_token"
 
 
 @dataclass
@@ -27,8 +29,23 @@ class PromptProgress:
                 }  # fmt: skip
 
 
-def timings(totals: Totals) -> JsonObject:
-    """The speed of an answer that has ended."""
+def timings(answer: Answer) -> JsonObject:
+    """The speed of an answer: that of its engine where it has ended, else by the clock of this server until now."""
+    return _timings(answer.totals) if answer.finished else _timings_until_now(answer)
+
+
+def _timings_until_now(answer: Answer) -> JsonObject:
+    prefill, now = answer.prefill or PrefillProgress(0, 0), perf_counter()
+    begun_at = answer.writes_since or now
+    read_seconds = begun_at - answer.started_at - answer.load_seconds
+    return {
+        **_pace("prompt", prefill.prompt_tokens - prefill.cached_tokens, read_seconds),
+        **_pace("predicted", answer.written_tokens, now - begun_at),
+        "cache_n": prefill.cached_tokens,
+    }
+
+
+def _timings(totals: Totals) -> JsonObject:
     return {
         **_pace("prompt", totals.prompt_tokens - totals.cached_tokens, totals.prefill_seconds),
         **_pace("predicted", totals.completion_tokens, totals.generation_seconds),

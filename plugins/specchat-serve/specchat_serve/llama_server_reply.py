@@ -9,7 +9,7 @@ from specchat.chat.events import CommittedToken, PrefillProgress, TextDelta
 from specchat_serve.answer import Answer, Delta
 from specchat_serve.api_errors import ApiError
 from specchat_serve.json_fields import JsonObject
-from specchat_serve.llama_server_objects import PROMPT_PROGRESS, PromptProgress, timings
+from specchat_serve.llama_server_objects import PROMPT_PROGRESS, TIMINGS, PromptProgress, timings
 from specchat_serve.openai_objects import error_body
 from specchat_serve.replies import EVENT_STREAM, sse_comment, sse_event
 from specchat_serve.token_logprobs import token_objects, token_shares
@@ -24,6 +24,7 @@ class CompletionOptions:
     top_logprobs: int = 0  # how many likely tokens stand beside each token
     is_after_sampling: bool = False  # their probabilities, and not the logarithms of those of the model
     returns_tokens: bool = False
+    tells_timings: bool = False  # with every piece
     response_fields: Sequence[str] = ()  # all that an answer has, as "timings/prompt_n"; empty: everything
 
 
@@ -83,7 +84,7 @@ class CompletionReply:
             "has_new_line": "\n" in answer.text, "tokens_predicted": totals.completion_tokens,
             "tokens_evaluated": totals.prompt_tokens, "tokens_cached": totals.cached_tokens, "truncated": False,
             "stop_type": "limit" if answer.is_truncated else "eos" if answer.stop_text is None else "word",
-            "stopping_word": answer.stop_text or "", "timings": timings(totals), "specchat": answer.speculation_stats(),
+            "stopping_word": answer.stop_text or "", "timings": timings(answer), "specchat": answer.speculation_stats(),
         }  # fmt: skip
         if options.returns_tokens:
             body["tokens"] = [token.token_id for token in tokens]
@@ -92,7 +93,7 @@ class CompletionReply:
     def _piece(self, content: str, tokens: Sequence[CommittedToken]) -> JsonObject:
         return {
             "index": self.index, "content": content, "tokens": [token.token_id for token in tokens], "id_slot": 0,
-            **self._probabilities(tokens),
+            **self._probabilities(tokens), **({TIMINGS: timings(self.answer)} if self.options.tells_timings else {}),
         }  # fmt: skip
 
     def _probabilities(self, tokens: Sequence[CommittedToken]) -> JsonObject:

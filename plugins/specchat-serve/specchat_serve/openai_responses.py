@@ -34,7 +34,14 @@ from specchat_serve.json_fields import (
     parse_format,
     parse_message_role,
 )
-from specchat_serve.llama_server_objects import PROMPT_PROGRESS, RETURN_PROGRESS, PromptProgress, timings
+from specchat_serve.llama_server_objects import (
+    PROMPT_PROGRESS,
+    RETURN_PROGRESS,
+    TIMINGS,
+    TIMINGS_PER_TOKEN,
+    PromptProgress,
+    timings,
+)
 from specchat_serve.openai_chat import ROLES, SILENT_FIELDS
 from specchat_serve.replies import EVENT_STREAM, TranslatedRequest, sse_comment, sse_event
 from specchat_serve.tool_fields import (
@@ -69,7 +76,7 @@ BORDER = Border(
     used=frozenset([
         INPUT, "instructions", "stream", "max_output_tokens", "temperature", *SAMPLING_FIELDS, "seed", "stop",
         REPETITION_DETECTION, "text", REASONING, TOOLS, TOOL_CHOICE, PARALLEL, *FORMAT_FIELDS, STRUCTURED_OUTPUTS,
-        RETURN_PROGRESS,
+        RETURN_PROGRESS, TIMINGS_PER_TOKEN,
     ]),
     refused={
         "previous_response_id": ((), STORES_NOTHING),
@@ -93,6 +100,7 @@ class ResponseReply:
     answer: Answer
     given: JsonObject
     forms: Mapping[str, CallForm] = field(default_factory=dict[str, CallForm])  # of tools that are no plain functions
+    tells_timings: bool = False  # with every piece of the text
     content_type: str = EVENT_STREAM
     id: str = field(default_factory=lambda: f"resp_{new_id()}")
     item_id: str = field(default_factory=new_id)
@@ -123,7 +131,8 @@ class ResponseReply:
             opened = self._open_item(self._empty_item(REASONING))
             return opened + self._part_event("response.reasoning_text.delta", delta=delta.text)
         opened = self._open_item(self._empty_item(MESSAGE))
-        return opened + self._part_event("response.output_text.delta", delta=delta.text, logprobs=[])
+        speed = {TIMINGS: timings(self.answer)} if self.tells_timings else {}
+        return opened + self._part_event("response.output_text.delta", delta=delta.text, logprobs=[], **speed)
 
     def sign_of_life(self, stage: str) -> bytes:
         return sse_comment(stage)
@@ -133,7 +142,7 @@ class ResponseReply:
         return b"".join([
             b"" if self.answer.tool_calls else self._open_item(self._empty_item(MESSAGE)),
             self._close_item(whole["output"][-1]),
-            self._event(f"response.{whole['status']}", response=whole, timings=timings(self.answer.totals)),
+            self._event(f"response.{whole['status']}", response=whole, timings=timings(self.answer)),
         ])  # fmt: skip
 
     def failure(self, api_error: ApiError) -> bytes:
@@ -269,7 +278,7 @@ def translate_response(fields: JsonObject, served_models: Sequence[str]) -> Tran
     }
     parallel = options.tool_options.is_parallel
     answer = Answer(request.request.answer_prefix, is_parallel=parallel, notices=body.notices)
-    reply = ResponseReply(served_models[0], answer, given, options.tool_options.forms)
+    reply = ResponseReply(served_models[0], answer, given, options.tool_options.forms, body.flag(TIMINGS_PER_TOKEN))
     progress = reply.progress if body.flag(RETURN_PROGRESS) else None
     return TranslatedRequest(request, reply, body.flag("stream"), progress=progress)
 

@@ -65,6 +65,7 @@ class TranslatedRequest:
     is_streamed: bool = False
     other_requests: tuple[EngineRequest | FimRequest, ...] = ()  # whose answers follow, for the same reply
     progress: Callable[[PrefillProgress], bytes] | None = None  # of a stream that tells how much of the prompt is read
+    shown: EngineRequest | None = None  # whose answer is the prompt, which the reply has then
 
 
 async def send_reply(

@@ -34,6 +34,7 @@ from specchat_serve.api_errors import (
     to_api_error,
 )
 from specchat_serve.authorization import AccessPolicy, is_loopback
+from specchat_serve.choices import ChoicesReply
 from specchat_serve.connection_pool import ENGINE_READY, MAX_CONNECTIONS, ConnectionPool
 from specchat_serve.engine_request import EngineRequest
 from specchat_serve.json_fields import JsonObject, check_model, parse_json_body
@@ -282,11 +283,20 @@ class ApiServer:
             fields = await self._with_token_ids(parse_json_body(await request.read()))
             translated = translate(fields, self._config.models)
             self._say_once(translated.reply.answer.notices)
+            if translated.shown is not None and isinstance(translated.reply, ChoicesReply):
+                translated.reply.prompt = await self._text_of(translated.shown)
             requests = translated.request, *translated.other_requests
             async with aclosing(self.connection_pool.stream_answers(*requests)) as events:
                 return await send_reply(request, events, translated)
 
         return handle
+
+    async def _text_of(self, request: EngineRequest) -> str:
+        answer = Answer()
+        async with aclosing(self.connection_pool.stream_answers(request)) as events:
+            async for event in events:
+                answer.on_event(event)
+        return answer.text
 
     async def _with_token_ids(self, fields: JsonObject) -> JsonObject:
         """The body with ids of tokens in place of texts that stand where ids do."""

@@ -99,3 +99,26 @@ def test_a_schema_may_stand_beside_the_messages(translate, body):
     form = translate({**body, "json_schema": {"const": "42"}}, ("ours",)).request.request.answer_format
 
     assert {"const": "42"} == form.value
+
+
+@each_row(
+    "path, body, pieces",
+    [
+        ("/v1/chat/completions", CHAT, lambda told: told["choices"] and told["choices"][0]["delta"].get("content")),
+        ("/v1/completions", {"prompt": "before"}, lambda told: told["choices"][0]["text"]),
+        ("/completion", {"prompt": "before"}, lambda told: told["content"]),
+        ("/v1/responses", RESPONSE, lambda told: told["type"] == "response.output_text.delta"),
+    ],
+)
+def test_every_piece_of_a_text_has_its_timings_if_it_is_asked(served, path, body, pieces):
+    told = [each for each in chunks(served, path, **body, timings_per_token=True) if pieces(each)]
+
+    assert told and all({"prompt_per_second", "predicted_n"} <= each["timings"].keys() for each in told)
+    assert not any("timings" in each for each in chunks(served, path, **body) if pieces(each))
+
+
+def test_an_answer_shows_its_prompt_if_it_is_asked(served):
+    asked = [json.dumps({**CHAT, "verbose": it}) for it in (True, False)]
+    shown, hidden = (raw(served, "POST", "/v1/chat/completions", body)[1] for body in asked)
+
+    assert shown["__verbose"]["prompt"] and "__verbose" not in hidden
