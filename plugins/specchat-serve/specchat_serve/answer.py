@@ -52,6 +52,7 @@ class Answer:
     _loading_since: float | None = None
     _committed_bytes: bytearray = field(default_factory=bytearray)
     _committed_tokens: list[CommittedToken] = field(default_factory=list[CommittedToken])
+    _last_step: tuple[int, int] = 0, 0  # where its tokens begin, and its bytes
     _sent_prompt: bool = False  # its tokens
     _sent_tokens: int = 0  # of those that are committed, with all that stand before the text
     _sent_bytes: int = 0  # of them
@@ -72,13 +73,13 @@ class Answer:
                 return TextDelta(text[count:]) if text[count:] else None
             case ThinkingDelta(text=text):
                 self.thinking_parts.append(text)
-                self._committed_bytes.clear()  # a stop text counts in the answer only
-                self._committed_tokens.clear()
+                self._forget_thought()
                 return event
             case ToolCallDelta(index=index) if self.is_parallel or index == 0:
                 self.tool_calls.add(event)
                 return event
             case StepDone(committed_tokens=tokens) if self.stop or self.keeps_tokens:
+                self._last_step = len(self._committed_tokens), len(self._committed_bytes)
                 self._committed_bytes += b"".join(token.token_bytes for token in tokens)
                 self._committed_tokens += tokens
             case PromptTokens(text=text):
@@ -167,6 +168,12 @@ class Answer:
             "explanation": self.finished.explanation if self.finished else "",
             "notices": list(self.notices),
         }
+
+    def _forget_thought(self) -> None:
+        """Keep the last step, which may end the thought and begin the text: a stop text counts in the text only."""
+        token_count, byte_count = self._last_step
+        del self._committed_tokens[:token_count], self._committed_bytes[:byte_count]
+        self._last_step = 0, 0
 
     def _note_step(self, event: Event) -> None:
         if isinstance(event, StepDone):

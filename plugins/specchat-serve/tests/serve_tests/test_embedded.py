@@ -180,3 +180,12 @@ def test_numbers_that_make_no_sense_are_refused_by_name(client, nonsense):
 
     with pytest.raises(openai.BadRequestError, match=name):
         ask(client, QUESTION, **nonsense)
+
+
+def test_every_chunk_has_the_probabilities_of_its_text(client):
+    chunks = list(ask(client, QUESTION, stream=True, logprobs=True, top_logprobs=2))
+    choices = [chunk.choices[0] for chunk in chunks[1:]]
+
+    for choice in choices:
+        assert (choice.delta.content or "") == "".join(token.token for token in choice.logprobs.content)
+    assert choices[0].delta.content
