@@ -10,6 +10,7 @@ stream.
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import cached_property
 from time import monotonic
@@ -77,6 +78,15 @@ async def send_reply(
     async for event in events:
         reply.answer.on_event(event)
     return web.json_response(reply.whole())
+
+
+async def answered_text(events: AsyncGenerator[Event]) -> str:
+    """The text of an answer that is for the server itself."""
+    answer = Answer()
+    async with aclosing(events):
+        async for event in events:
+            answer.on_event(event)
+    return answer.text
 
 
 @dataclass

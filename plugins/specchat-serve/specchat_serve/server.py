@@ -6,7 +6,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from threading import Event
@@ -15,7 +15,6 @@ from typing import Any
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from specchat.chat.events import PromptTokens
 from specchat.chat.fim_request import FimRequest
 from specchat.errors import SpecchatError, UsageError
 from specchat.host.client import SessionRequest
@@ -39,7 +38,6 @@ from specchat_serve.connection_pool import ENGINE_READY, MAX_CONNECTIONS, Connec
 from specchat_serve.engine_request import EngineRequest
 from specchat_serve.json_fields import JsonObject, check_model, parse_json_body
 from specchat_serve.llama_server_api import (
-    ECHO,
     props_body,
     slots_body,
     translate_detokenize,
@@ -62,8 +60,8 @@ from specchat_serve.ollama_api import (
 from specchat_serve.openai_chat import translate_chat
 from specchat_serve.openai_completions import translate_completion
 from specchat_serve.openai_responses import translate_response
-from specchat_serve.replies import TranslatedRequest, send_reply
-from specchat_serve.texts_as_tokens import texts_in_place_of_ids, with_ids
+from specchat_serve.replies import TranslatedRequest, answered_text, send_reply
+from specchat_serve.texts_as_tokens import with_token_ids
 
 log = logging.getLogger(__name__)
 
@@ -280,35 +278,16 @@ class ApiServer:
 
     def _answer_handler(self, translate: Translate) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
-            fields = await self._with_token_ids(parse_json_body(await request.read()))
+            fields = await with_token_ids(parse_json_body(await request.read()), self.connection_pool.stream_answers)
             translated = translate(fields, self._config.models)
             self._say_once(translated.reply.answer.notices)
             if translated.shown is not None and isinstance(translated.reply, ChoicesReply):
-                translated.reply.prompt = await self._text_of(translated.shown)
+                translated.reply.prompt = await answered_text(self.connection_pool.stream_answers(translated.shown))
             requests = translated.request, *translated.other_requests
             async with aclosing(self.connection_pool.stream_answers(*requests)) as events:
                 return await send_reply(request, events, translated)
 
         return handle
-
-    async def _text_of(self, request: EngineRequest) -> str:
-        answer = Answer()
-        async with aclosing(self.connection_pool.stream_answers(request)) as events:
-            async for event in events:
-                answer.on_event(event)
-        return answer.text
-
-    async def _with_token_ids(self, fields: JsonObject) -> JsonObject:
-        """The body with ids of tokens in place of texts that stand where ids do."""
-        if not (texts := texts_in_place_of_ids(fields)):
-            return fields
-        ids = list[list[int]]()
-        requests = [replace(ECHO, prefix=text) for text in texts]
-        async with aclosing(self.connection_pool.stream_answers(*requests)) as events:
-            async for event in events:
-                if isinstance(event, PromptTokens):
-                    ids.append([token.token_id for token in event.tokens])
-        return with_ids(fields, dict(zip(texts, ids, strict=True)))
 
     def _say_once(self, notices: Iterable[str]) -> None:
         """Tell what is left out of requests, each thing once."""

@@ -1,17 +1,35 @@
 """Texts that stand where ids of tokens do, as clients of llama-server write them: in `logit_bias`, and inside a prompt.
 
-The server asks the engine for the tokens of these texts, and puts the ids into the body. Knows no network.
+The engine is asked for the tokens of these texts, and their ids are put into the body. Knows no network.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, cast
 
+from specchat.chat.events import Event, Failed, PromptTokens
+from specchat.errors import error_with_exit_code
 from specchat_serve.api_errors import RequestError
 from specchat_serve.json_fields import LOGIT_BIAS, JsonObject
+from specchat_serve.llama_server_api import ECHO, PROMPT
 
-PROMPT = "prompt"
 MAX_TEXTS = 256
 Ids = Mapping[str, Sequence[int]]  # of the tokens of each text
+
+
+async def with_token_ids(fields: JsonObject, stream_answers: Callable[..., AsyncGenerator[Event]]) -> JsonObject:
+    """The body with ids of tokens in place of such texts."""
+    if not (texts := texts_in_place_of_ids(fields)):
+        return fields
+    ids, requests = list[list[int]](), [replace(ECHO, prefix=text) for text in texts]
+    async with aclosing(stream_answers(*requests)) as events:
+        async for event in events:
+            if isinstance(event, PromptTokens):
+                ids.append([token.token_id for token in event.tokens])
+            elif isinstance(event, Failed):
+                raise error_with_exit_code(event.message, event.exit_code)
+    return with_ids(fields, dict(zip(texts, ids, strict=True)))
 
 
 def texts_in_place_of_ids(fields: JsonObject) -> list[str]:

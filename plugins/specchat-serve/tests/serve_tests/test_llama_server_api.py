@@ -11,8 +11,11 @@ from urllib.parse import urlparse
 import pytest
 
 from serve_tests.conftest import MODEL, Served, raw
+from specchat.host.client import SessionRequest
 from specchat.profile import Sampling
+from specchat.profile.settings import read_settings
 from specchat_serve.api_errors import RequestError
+from specchat_serve.authorization import AccessPolicy
 from specchat_serve.llama_server_api import (
     translate_detokenize,
     translate_infill,
@@ -20,6 +23,7 @@ from specchat_serve.llama_server_api import (
     translate_template,
     translate_tokenize,
 )
+from specchat_serve.server import ServeConfig
 from tests.each_row import each_row
 
 # As llama.vim asks.
@@ -242,3 +246,11 @@ def test_a_body_finds_its_api_under_both_paths(served):
     assert "chat.completion" == post(served, "/chat/completions", messages=HELLO)[1]["object"]
     assert "response" == post(served, "/responses", input="hello")[1]["object"]
     assert post(served, "/completions", prompt="before")[1]["stop"] is True
+
+
+def test_texts_in_place_of_ids_fail_as_the_engine_does(runtime):
+    settings = read_settings("broken")
+    with Served(ServeConfig((MODEL,), SessionRequest(settings=settings), AccessPolicy())) as broken:
+        status, told = post(broken, "/completion", prompt="x", logit_bias={"ab": 1})
+
+    assert 503 == status and "no such model" in told["error"]["message"]
