@@ -142,7 +142,7 @@ def tokens_with_bytes(
     for token, source, known in zip_longest(ids, sources, probabilities[: len(ids)]):
         token_of = CommittedToken(token, token_bytes(token), source)
         if known is not None:
-            likeliest = tuple(LikelyToken(token_bytes(id), share) for id, share in known.likeliest)
+            likeliest = tuple(LikelyToken(token_bytes(id), share, id) for id, share in known.likeliest)
             token_of = replace(token_of, probability=known.committed, likeliest=likeliest)
         committed.append(token_of)
     return tuple(committed)

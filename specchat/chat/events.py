@@ -141,6 +141,7 @@ class LikelyToken:
 
     token_bytes: bytes
     probability: float
+    token_id: int = -1  # of one that an older version stored, unknown
 
 
 @dataclass(frozen=True)
@@ -158,8 +159,7 @@ class CommittedToken:
 
     def to_list(self) -> list[Any]:
         """As JSON: token bytes are latin-1 text; probabilities only where they are known."""
-        likeliest = ((each.token_bytes, each.probability) for each in self.likeliest)
-        known = [(name.decode("latin-1"), _rounded(share)) for name, share in likeliest]
+        known = [(it.token_bytes.decode("latin-1"), _rounded(it.probability), it.token_id) for it in self.likeliest]
         chance = [] if self.probability is None else [_rounded(self.probability), known]
         return [self.token_id, self.token_bytes.decode("latin-1"), self.source, *chance]
 
@@ -167,7 +167,7 @@ class CommittedToken:
     def from_list(cls, fields: Sequence[Any]) -> CommittedToken:
         token_id, text, source, *chance = fields
         probability, known = chance or (None, ())
-        likeliest = tuple(LikelyToken(each.encode("latin-1"), share) for each, share in known)
+        likeliest = tuple(LikelyToken(each.encode("latin-1"), *numbers) for each, *numbers in known)
         return cls(token_id, text.encode("latin-1"), source, probability, likeliest)
 
 

@@ -147,8 +147,7 @@ class FimCompleter:
             text += "".join(pieces)
             released, token_count = _push_until_stop(stops, pieces)
             account.add_step(done := step_done(step, token_count, tokenizer.token_bytes))
-            if request.wants_probabilities:
-                yield done
+            yield done
             if released:
                 yield TextDelta(released)
             if stops.is_found:

@@ -191,10 +191,10 @@ class RunningAnswer:
         generation = self._drafted.generation
         total = len(generation.tokens)
         self.account.on_prompt(total, cached)
-        if cached < total - 1:
-            yield PrefillProgress(cached, total, cached)  # the first chunk takes its time, too
-            if self.cancelled.is_set():
-                return
+        # The first chunk takes its time, too; where all is cached, clients still learn how much that was.
+        yield PrefillProgress(cached if cached < total - 1 else total, total, cached)
+        if self.cancelled.is_set():
+            return
         for processed in generation.prefill():
             yield PrefillProgress(processed + 1, total, cached)
             if self.cancelled.is_set():
@@ -214,9 +214,9 @@ class RunningAnswer:
             plain = self._drafted.plain_baseline.add_step(len(step.tree), count, step.verify_seconds)
             done = step_done(step, count, self.models.tokenizer.token_bytes, plain)
             self.account.add_step(done)
+            yield done  # before its text: a reader of both has the tokens of a text with it
             yield from self._emit(decided, is_decided=decided.token_count > 0)
             yield from self._emit(undecided, is_decided=is_stopped)
-            yield done
             if is_stopped:
                 generation.truncate(len(generation.tokens) - len(step.committed_tokens) + count)
                 break

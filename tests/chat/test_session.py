@@ -159,6 +159,29 @@ def test_a_turn_has_events_from_the_route_to_the_totals():
     assert len(accepted) == sum(totals.accepted_by_drafter.values())
 
 
+def test_a_cached_prompt_tells_its_length_before_the_text():
+    with session() as talked:
+        said(talked, QUESTIONS[0])
+        total = len(talked.turns[0].prompt_ids)
+        talked.rewind()
+        told = [event for event in talked.ask(Request(QUESTIONS[0])) if isinstance(event, PrefillProgress)]
+
+    assert [PrefillProgress(total, total, total - 1)] == told
+
+
+def test_the_tokens_of_a_text_come_before_it():
+    with session() as talked:
+        text, committed = "", b""
+        for event in talked.ask(Request(QUESTIONS[0], seed=1)):
+            if isinstance(event, StepDone):
+                committed += b"".join(token.token_bytes for token in event.committed_tokens)
+            if isinstance(event, TextDelta):
+                text += event.text
+                assert committed.decode(errors="replace").startswith(text)
+
+    assert text
+
+
 def test_a_drafted_answer_is_compared_with_plain_passes_that_were_made_for_it():
     with session() as talked:
         pinned(talked, "self")

@@ -291,7 +291,9 @@ class FakeCompleter:
         stops = StopStrings(request.stop)
         text = f"{prompt.upper()} {request.suffix.upper()}"
         for start in range(0, min(len(text), request.max_tokens), 3):
-            yield TextDelta(stops.push(text[start : min(start + 3, request.max_tokens)]))
+            piece = text[start : min(start + 3, request.max_tokens)]
+            yield StepDone((), (), tuple(_letter(each, request) for each in piece), 0.0, 0.0)
+            yield TextDelta(stops.push(piece))
         is_stopped = stops.is_found
         yield TextDelta(stops.flush())
         reason = "stop" if is_stopped else "length" if len(text) > request.max_tokens else "block"
@@ -300,6 +302,12 @@ class FakeCompleter:
 
     def close(self) -> None:
         pass
+
+
+def _letter(text: str, request: FimRequest) -> CommittedToken:
+    token = CommittedToken(ord(text), text.encode(), "target")
+    likeliest = (LikelyToken(token.token_bytes, 0.5, token.token_id), LikelyToken(b"x", 0.25, ord("x")))
+    return replace(token, probability=0.5, likeliest=likeliest) if request.wants_probabilities else token
 
 
 class FakeEngine:

@@ -13,7 +13,9 @@ openai_chat.py, openai_completions.py, openai_responses.py   the API of OpenAI: 
 choices.py, token_logprobs.py, openai_objects.py   what these share
 anthropic_messages.py  the API of Anthropic
 ollama_api.py          the API of Ollama
-llama_server_api.py    the own API of llama-server
+llama_server_api.py, llama_server_reply.py   the own API of llama-server: bodies to requests, answers to objects
+llama_server_objects.py   what it adds to the answers of other APIs
+texts_as_tokens.py     texts where ids of tokens are meant
 apply_sketch.py        a text and a sketch of its changes to the new text
 answer_counts.py       what was answered, counted
 metrics_page.py        the page for Prometheus

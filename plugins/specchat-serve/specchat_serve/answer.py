@@ -47,30 +47,39 @@ class Answer:
     finished: Finished | None = None
     started_at: float = field(default_factory=perf_counter)
     load_seconds: float = 0.0
+    written_tokens: int = 0  # until now, and since when
+    writes_since: float | None = None
     _loading_since: float | None = None
     _committed_bytes: bytearray = field(default_factory=bytearray)
     _committed_tokens: list[CommittedToken] = field(default_factory=list[CommittedToken])
-    _sent_tokens: int = 0
+    _last_step: tuple[int, int] = 0, 0  # where its tokens begin, and its bytes
+    _sent_prompt: bool = False  # its tokens
+    _sent_tokens: int = 0  # of those that are committed, with all that stand before the text
+    _sent_bytes: int = 0  # of them
+    _text_bytes: int = 0
+    _text_start: int | None = None  # among the committed bytes
 
     def on_event(self, event: Event) -> Delta | None:
         """Process an event; returns what is to be sent of it. A Failed event raises its error."""
         self._note_loading(event)
+        self._note_step(event)
         self._keep(event)
         match event:
             case TextDelta(text=text):
                 count = min(len(self.unsent_prefix), len(text))
                 self.unsent_prefix = self.unsent_prefix[count:]
                 self.text_parts.append(text[count:])
+                self._text_bytes += len(text[count:].encode())
                 return TextDelta(text[count:]) if text[count:] else None
             case ThinkingDelta(text=text):
                 self.thinking_parts.append(text)
-                self._committed_bytes.clear()  # a stop text counts in the answer only
-                self._committed_tokens.clear()
+                self._forget_thought()
                 return event
             case ToolCallDelta(index=index) if self.is_parallel or index == 0:
                 self.tool_calls.add(event)
                 return event
             case StepDone(committed_tokens=tokens) if self.stop or self.keeps_tokens:
+                self._last_step = len(self._committed_tokens), len(self._committed_bytes)
                 self._committed_bytes += b"".join(token.token_bytes for token in tokens)
                 self._committed_tokens += tokens
             case PromptTokens(text=text):
@@ -91,21 +100,23 @@ class Answer:
         text = "".join(self.text_parts)
         return self.finished.without_repeats(text) if self.finished else text
 
-    @property
-    def text_tokens(self) -> list[CommittedToken]:
-        """The tokens of the text, without those of the thinking, of tool calls and of the end."""
-        text, end, tokens = self.text.encode(), 0, list[CommittedToken]()
-        start = max(0, bytes(self._committed_bytes).find(text))
-        for token in self._committed_tokens:
-            end += len(token.token_bytes)
-            if token.token_bytes and start < end < start + len(text) + len(token.token_bytes):
-                tokens.append(token)
-        return tokens
-
     def new_tokens(self) -> list[CommittedToken]:
-        """Those of the prompt and of the text that no chunk has had. One belongs to the chunk with its beginning."""
-        tokens = [*(self.echoed.tokens if self.echoed else ()), *self.text_tokens][self._sent_tokens :]
-        self._sent_tokens += len(tokens)
+        """Those of the prompt and of the text that no chunk has had. One belongs to the chunk with its beginning.
+
+        The text is found among what is committed: a thought, the marks of calls and of the end are no part of it.
+        """
+        tokens = list(self.echoed.tokens) if self.echoed and not self._sent_prompt else []
+        self._sent_prompt = self.echoed is not None
+        if self._text_start is None and self._text_bytes:
+            self._text_start = max(0, bytes(self._committed_bytes).find(self.text.encode()))
+        text_bytes = len(self.text.encode()) if self.finished else self._text_bytes
+        start = self._text_start or 0
+        while self._sent_tokens < len(self._committed_tokens) and self._sent_bytes < start + text_bytes:
+            token = self._committed_tokens[self._sent_tokens]
+            self._sent_tokens += 1
+            self._sent_bytes += len(token.token_bytes)
+            if token.token_bytes and self._sent_bytes > start:
+                tokens.append(token)
         return tokens
 
     @property
@@ -157,6 +168,17 @@ class Answer:
             "explanation": self.finished.explanation if self.finished else "",
             "notices": list(self.notices),
         }
+
+    def _forget_thought(self) -> None:
+        """Keep the last step, which may end the thought and begin the text: a stop text counts in the text only."""
+        token_count, byte_count = self._last_step
+        del self._committed_tokens[:token_count], self._committed_bytes[:byte_count]
+        self._last_step = 0, 0
+
+    def _note_step(self, event: Event) -> None:
+        if isinstance(event, StepDone):
+            self.writes_since = self.writes_since or perf_counter()
+            self.written_tokens += len(event.committed_tokens)
 
     def _keep(self, event: Event) -> None:
         """Keep what is no part of the answer."""

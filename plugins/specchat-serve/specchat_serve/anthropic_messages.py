@@ -17,6 +17,7 @@ from specchat_serve.answer import Answer, Delta
 from specchat_serve.api_errors import INTERNAL_SERVER_ERROR, ApiError, RequestError
 from specchat_serve.engine_request import (
     ASSISTANT,
+    GREETING,
     SYSTEM,
     USER,
     AnswerOptions,
@@ -221,7 +222,7 @@ def model_body(model: str, started_at: datetime) -> JsonObject:
 
 def translate_message(fields: JsonObject, served_models: Sequence[str]) -> TranslatedRequest:
     """A body of `/v1/messages`; RequestError for a wrong or unsupported field."""
-    body = checked_body(fields, served_models, BORDER)
+    body = _checked_body(fields, served_models)
     max_tokens = body.number("max_tokens", int)
     if max_tokens is None:
         raise RequestError("max_tokens: give the most tokens of the answer", "max_tokens")
@@ -234,7 +235,14 @@ def translate_message(fields: JsonObject, served_models: Sequence[str]) -> Trans
 
 def translate_count(fields: JsonObject, served_models: Sequence[str]) -> EngineRequest:
     """A body of `/v1/messages/count_tokens`: the request whose prompt is to be counted."""
-    return _parse_conversation(checked_body(fields, served_models, BORDER), max_tokens=1)
+    return _parse_conversation(_checked_body(fields, served_models), max_tokens=1)
+
+
+def _checked_body(fields: JsonObject, served_models: Sequence[str]) -> Body:
+    """The body, whose empty conversation begins with a greeting, as with llama-server; a missing one is an error."""
+    is_empty = fields.get(MESSAGES) == []
+    given = {**fields, MESSAGES: [{"role": USER, "content": GREETING}]} if is_empty else fields
+    return checked_body(given, served_models, BORDER)
 
 
 def _parse_conversation(body: Body, max_tokens: int) -> EngineRequest:

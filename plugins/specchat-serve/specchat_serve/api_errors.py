@@ -7,6 +7,7 @@ from specchat.errors import ContextError, SpecchatError, UsageError
 NOT_IMPLEMENTED = 501
 INTERNAL_SERVER_ERROR = 500
 REQUEST_TIMEOUT = 408
+UNAUTHORIZED = 401
 SERVICE_UNAVAILABLE = 503
 STATUS_BY_EXIT_CODE = {UsageError.exit_code: 400, ContextError.exit_code: 400, 7: SERVICE_UNAVAILABLE}
 ERROR_CODE_BY_EXIT_CODE = {ContextError.exit_code: "context_length_exceeded", 7: "engine_unavailable"}

@@ -2,14 +2,15 @@
 
 A website in a browser can send requests to loopback, and can point its own host name there (DNS rebinding). So the Host
 header must name the loopback address, and a request from a web page (with an Origin header) needs the token. A page
-that has the token may be from anywhere; a browser asks for that first, without the token.
+that has the token may be from anywhere; a browser asks for that first, without the token. Without a token of the server
+every page is refused, and one of this machine can read why. Whether the server runs is no secret.
 """
 
 from dataclasses import dataclass
 from hmac import compare_digest
 from ipaddress import ip_address
 
-from specchat_serve.api_errors import ApiError
+from specchat_serve.api_errors import UNAUTHORIZED, ApiError
 
 LOCALHOST = "localhost"
 
@@ -24,10 +25,14 @@ class AccessPolicy:
     def __post_init__(self) -> None:
         assert self.token or self.listens_on_loopback
 
-    def allows_preflight(self, host: str, method: str, origin: str | None) -> bool:
-        """Whether this is a browser's question if a web page may send the token, and it may."""
+    def is_preflight(self, host: str, method: str, origin: str | None) -> bool:
+        """Whether this is a browser's question what a web page may send here."""
         is_own_host = not self.listens_on_loopback or is_loopback(host_name(host))
-        return method == "OPTIONS" and origin is not None and bool(self.token) and is_own_host
+        return method == "OPTIONS" and origin is not None and is_own_host
+
+    def may_read(self, origin: str) -> bool:
+        """Whether a browser may show a page what the server says; without a token, that is an error."""
+        return bool(self.token) or is_loopback(host_name(origin.rpartition("//")[2]))
 
     def check_access(
         self, host: str, origin: str | None, authorization: str | None, api_key: str | None = None
@@ -42,7 +47,7 @@ class AccessPolicy:
             if _has_bearer_token(authorization, self.token) or _is_same(api_key or "", self.token):
                 return None
             message = "the request needs the token of this server: 'Authorization: Bearer TOKEN' or 'x-api-key: TOKEN'"
-            return ApiError(401, message, code="invalid_api_key")
+            return ApiError(UNAUTHORIZED, message, code="invalid_api_key")
         if origin is not None:
             return ApiError(403, f"requests from web pages ({origin}) need a token; see 'specchat serve --help'")
         return None

@@ -11,12 +11,14 @@ from dataclasses import dataclass, field, replace
 from secrets import randbits
 from typing import ClassVar
 
+from specchat.chat.events import PrefillProgress
 from specchat.chat.fim_request import FimRequest
 from specchat.host.protocol import new_id
 from specchat_serve.answer import Answer
 from specchat_serve.api_errors import ApiError, RequestError
 from specchat_serve.engine_request import EngineRequest
 from specchat_serve.json_fields import Body, JsonObject
+from specchat_serve.llama_server_objects import PROMPT_PROGRESS, TIMINGS, PromptProgress, timings
 from specchat_serve.openai_objects import DONE_EVENT, FINGERPRINT, completion_usage, error_body
 from specchat_serve.replies import EVENT_STREAM, sse_comment, sse_event
 
@@ -24,12 +26,12 @@ MAX_CHOICES = 128  # as OpenAI's
 SEED_BITS = 31
 
 
-def parse_choice_count(body: Body) -> int:
+def parse_choice_count(body: Body, name: str = "n") -> int:
     """How many answers a prompt gets."""
-    count = body.number("n", int)
+    count = body.number(name, int)
     count = 1 if count is None else count
     if not 1 <= count <= MAX_CHOICES:
-        raise RequestError(f"n: give a number from 1 to {MAX_CHOICES}", "n")
+        raise RequestError(f"{name}: give a number from 1 to {MAX_CHOICES}", name)
     if body.get("best_of") not in (None, 1, count):
         raise RequestError("best_of: the server does not choose among answers; give n", "best_of")
     return count
@@ -58,9 +60,12 @@ class ChoicesReply(ABC):
     includes_usage: bool = False  # in the last chunk of a stream
     top_logprobs: int = 0  # how many other tokens stand beside each token
     answers_per_prompt: int = 1
+    tells_timings: bool = False  # with every piece of a text
+    prompt: str | None = None  # as the model reads it, for a client that wants to see it
     content_type: str = EVENT_STREAM
     number: str = field(default_factory=new_id)
     created_at: int = field(default_factory=lambda: int(time.time()))
+    _prompt_progress: PromptProgress = field(default_factory=PromptProgress)
     id_prefix: ClassVar[str]
     object_type: ClassVar[str]
     chunk_type: ClassVar[str]
@@ -79,23 +84,36 @@ class ChoicesReply(ABC):
     def failure(self, api_error: ApiError) -> bytes:
         return sse_event(error_body(api_error))
 
+    def progress(self, prefill: PrefillProgress) -> bytes:
+        """What is read of the prompt, in chunks without a text."""
+        chunk = self.chunk(self.empty_choice())
+        return b"".join(sse_event({**chunk, PROMPT_PROGRESS: it}) for it in self._prompt_progress.on_event(prefill))
+
     def end(self) -> bytes:
         """The last chunks of all answers, and one with the usage if the client wants it."""
         chunks = [sse_event(chunk) for index in range(len(self.answers)) for chunk in self.last_chunks(index)]
-        usage = {**self.common_fields(self.chunk_type), "choices": [], "usage": self._usage()}
+        usage = {**self.common_fields(self.chunk_type), "choices": [], **self._usage()}
         return b"".join([*chunks, sse_event(usage) if self.includes_usage else b"", DONE_EVENT])
 
     def whole(self) -> JsonObject:
         choices = [self.whole_choice(index) for index in range(len(self.answers))]
-        return {**self.common_fields(self.object_type), "choices": choices, "usage": self._usage()}
+        return {**self.common_fields(self.object_type), "choices": choices, **self._usage()}
 
     @abstractmethod
     def last_chunks(self, index: int) -> Iterable[JsonObject]:
         """What stands behind the text of an answer in a stream."""
 
     @abstractmethod
+    def empty_choice(self) -> JsonObject:
+        """A piece of the answer that comes, without a text."""
+
+    @abstractmethod
     def whole_choice(self, index: int) -> JsonObject:
         """An answer that is no stream."""
+
+    def text_chunk(self, choice: JsonObject) -> JsonObject:
+        """One of a piece of the answer."""
+        return {**self.chunk(choice), **({TIMINGS: timings(self.answer)} if self.tells_timings else {})}
 
     def chunk(self, choice: JsonObject) -> JsonObject:
         usage: JsonObject = {"usage": None} if self.includes_usage else {}
@@ -108,4 +126,7 @@ class ChoicesReply(ABC):
         }  # fmt: skip
 
     def _usage(self) -> JsonObject:
-        return completion_usage(self.answers, self.answers_per_prompt)
+        """The counts of all answers, and the speed of one."""
+        speed = {TIMINGS: timings(self.answer)} if len(self.answers) == 1 else {}
+        shown = {} if self.prompt is None else {"__verbose": {"prompt": self.prompt}}
+        return {"usage": completion_usage(self.answers, self.answers_per_prompt), **speed, **shown}

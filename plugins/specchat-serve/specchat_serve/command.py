@@ -23,7 +23,7 @@ TOKEN_VARIABLE = "SPECCHAT_SERVE_TOKEN"  # noqa: S105 (the name of a variable)
 @click.option(
     "--token", envvar=TOKEN_VARIABLE, show_envvar=True, default="", help="The API key that clients must send."
 )
-@click.option("--alias", "aliases", multiple=True, metavar="NAME", help="Another name of the model.")
+@click.option("--alias", "aliases", multiple=True, metavar="NAME", help="A name of the model; clients see the first.")
 @profile_options
 def serve(host: str, port: int, token: str, aliases: tuple[str, ...], **options: Any) -> None:
     """Serve programs that use the API of OpenAI, Anthropic or Ollama.
@@ -61,7 +61,7 @@ def serve(host: str, port: int, token: str, aliases: tuple[str, ...], **options:
 
 def model_names(target: str, aliases: Sequence[str] = ()) -> tuple[str, ...]:
     """All names by which clients may ask for a model, the shown one first; Ollama's clients add ":latest"."""
-    names = [model_name(target), Path(target).name, *aliases]
+    names = [*aliases, model_name(target), Path(target).name]
     return tuple(dict.fromkeys([*names, *(f"{name}:latest" for name in names if ":" not in name)]))
 
 

@@ -30,8 +30,8 @@ SAMPLING_FIELDS = {
     name: name
     for name in ("top_p", TOP_K, "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty")
 }  # fmt: skip
-# Fields of other servers for the form of an answer: vLLM has the first three, and all of them in an object.
-FORMAT_FIELDS = {"guided_json": SCHEMA, "guided_regex": REGEX, "guided_choice": CHOICES}
+# Fields of other servers for the form of an answer: llama-server has the last, and vLLM the others, also in an object.
+FORMAT_FIELDS = {"guided_json": SCHEMA, "guided_regex": REGEX, "guided_choice": CHOICES, "json_schema": SCHEMA}
 STRUCTURED_OUTPUTS = "structured_outputs"
 STRUCTURED_KINDS = {"json": SCHEMA, "regex": REGEX, "choice": CHOICES}
 
@@ -186,7 +186,7 @@ class Body(dict[str, Any]):
         return tuple(TokenBias(token, bias) for token, bias in biases.items())
 
     def form_of_other_servers(self) -> AnswerFormat | None:
-        """The form of an answer by the fields of vLLM; None without one. RequestError for a wrong one."""
+        """The form of an answer by fields of vLLM or llama-server; None without one. RequestError for a wrong one."""
         structured = self.object(STRUCTURED_OUTPUTS)
         structured.check(Border(frozenset(STRUCTURED_KINDS)), f"{STRUCTURED_OUTPUTS}.")
         named = [(name, kind, self.get(name)) for name, kind in FORMAT_FIELDS.items()]

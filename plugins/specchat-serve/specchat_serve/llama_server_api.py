@@ -4,120 +4,95 @@ https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md. Knows 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, replace
 from typing import Any, cast
 
 from specchat import __version__
-from specchat.chat.events import CommittedToken, TextDelta
+from specchat.chat.events import CommittedToken
 from specchat.chat.fim_request import MAX_FIM_TOKENS, FimRequest
-from specchat_serve.answer import Answer, Delta
-from specchat_serve.api_errors import ApiError, RequestError
+from specchat.profile import Sampling
+from specchat_serve.answer import Answer
+from specchat_serve.api_errors import RequestError
+from specchat_serve.choices import MAX_CHOICES, parse_choice_count, with_other_seeds
 from specchat_serve.engine_request import EngineRequest
 from specchat_serve.json_fields import LOGIT_BIAS, Body, Border, JsonObject, checked_body
+from specchat_serve.llama_server_objects import RETURN_PROGRESS, TIMINGS_PER_TOKEN
+from specchat_serve.llama_server_reply import CompletionOptions, CompletionReply, ShapedReply
 from specchat_serve.ollama_api import SAMPLING_OPTIONS
 from specchat_serve.openai_chat import BORDER as CHAT_BORDER
-from specchat_serve.openai_chat import SILENT_FIELDS, translate_chat
-from specchat_serve.openai_completions import MAX_CONTEXT_TOKENS, TIMEOUT_SECONDS, completion_request, is_prompt
-from specchat_serve.openai_objects import error_body
-from specchat_serve.replies import EVENT_STREAM, TranslatedRequest, sse_comment, sse_event
-from specchat_serve.token_logprobs import checked_count, token_objects
+from specchat_serve.openai_chat import SILENT_FIELDS, rendered, translate_chat
+from specchat_serve.openai_completions import (
+    MAX_CONTEXT_TOKENS,
+    TIMEOUT_SECONDS,
+    Prompt,
+    completion_request,
+    is_prompt,
+)
+from specchat_serve.replies import TranslatedRequest
+from specchat_serve.token_logprobs import checked_count
 
-PROMPT, PREFIX, SUFFIX = "prompt", "input_prefix", "input_suffix"
-CONTENT, TOKENS, N_PROBS = "content", "tokens", "n_probs"
+PROMPT, PREFIX, SUFFIX, EXTRA = "prompt", "input_prefix", "input_suffix", "input_extra"
+CONTENT, TOKENS, N_PROBS, AFTER_SAMPLING = "content", "tokens", "n_probs", "post_sampling_probs"
+RETURN_TOKENS, RESPONSE_FIELDS, COUNTS = "return_tokens", "response_fields", ("n_cmpl", "n")
 NO_LIMIT = 2**20  # more than any context window, which is the limit then
-NO_GRAMMAR = "completions have no form; use /v1/chat/completions"
-SHARED = frozenset([PROMPT, "n_predict", "stream", "stop", "seed", "temperature", *SAMPLING_OPTIONS])
-SILENT = SILENT_FIELDS | {
-    "samplers", "response_fields", "t_max_prompt_ms", "t_max_predict_ms", "n_keep", "n_indent", "cache_prompt", "lora"
+PLAIN = Sampling(temperature=1.0)  # from the probabilities of the model
+SAMPLERS_THAT_ARE_OFF = {
+    "adaptive_target": -1.0, "adaptive_decay": 0.0, "xtc_probability": 0.0, "typical_p": 1.0, "mirostat": 0,
+    "dry_multiplier": 0.0, "dynatemp_range": 0.0,
 }  # fmt: skip
+NO_GRAMMAR = "completions have no form; use /v1/chat/completions"
+SHARED = frozenset([
+    PROMPT, "n_predict", "stream", "stop", "seed", "temperature", *SAMPLING_OPTIONS, RETURN_PROGRESS, RETURN_TOKENS,
+    TIMINGS_PER_TOKEN, RESPONSE_FIELDS,
+])  # fmt: skip
+SILENT = SILENT_FIELDS | {"samplers", "t_max_prompt_ms", "t_max_predict_ms", "n_keep", "n_indent", "lora"}
 REFUSED = {
     "grammar": ((), NO_GRAMMAR),
     "json_schema": ((), NO_GRAMMAR),
     "image_data": ((), "the model reads text only"),
 }
-COMPLETION_BORDER = Border(SHARED | {N_PROBS, LOGIT_BIAS}, REFUSED, silent=SILENT)
-INFILL_BORDER = Border(
-    SHARED | {PREFIX, SUFFIX},
-    REFUSED,
-    left_out={"input_extra": "the text around the gap is all that is read"},
-    silent=SILENT,
-)
+COMPLETION_BORDER = Border(SHARED | {N_PROBS, AFTER_SAMPLING, LOGIT_BIAS, *COUNTS}, REFUSED, silent=SILENT)
+INFILL_BORDER = Border(SHARED | {PREFIX, SUFFIX, EXTRA}, REFUSED, silent=SILENT)
 
 
-@dataclass
-class CompletionReply:
-    model: str
-    answer: Answer = field(default_factory=Answer)
-    top_logprobs: int = 0  # how many likely tokens stand beside each token
-    content_type: str = EVENT_STREAM
+class PromptObject:
+    """The keys of a prompt that is an object."""
 
-    def begin(self) -> bytes:
-        return b""
-
-    def delta(self, delta: Delta) -> bytes:
-        if not isinstance(delta, TextDelta):
-            return b""
-        known = self._probabilities()
-        return sse_event({"index": 0, "content": delta.text, **known, "stop": False, "id_slot": 0})
-
-    def sign_of_life(self, stage: str) -> bytes:
-        return sse_comment(stage)
-
-    def end(self) -> bytes:
-        return sse_event(self._last(""))
-
-    def failure(self, api_error: ApiError) -> bytes:
-        return sse_event(error_body(api_error))
-
-    def whole(self) -> JsonObject:
-        return self._last(self.answer.text)
-
-    def _last(self, content: str) -> JsonObject:
-        totals = self.answer.totals
-        return {
-            "index": 0, "content": content, **self._probabilities(), "stop": True, "id_slot": 0, "model": self.model,
-            "tokens_predicted": totals.completion_tokens, "tokens_evaluated": totals.prompt_tokens,
-            "tokens_cached": totals.cached_tokens, "truncated": False,
-            "stop_type": "limit" if self.answer.is_truncated else "eos", "stopping_word": "",
-            "timings": self._timings(), "specchat": self.answer.speculation_stats(),
-        }  # fmt: skip
-
-    def _probabilities(self) -> JsonObject:
-        """Of the tokens of the text that no chunk has had; their ids stand only with the tokens of the text."""
-        if not self.answer.keeps_tokens:
-            return {}
-        tokens = self.answer.new_tokens()
-        objects = zip(tokens, token_objects(tokens, self.top_logprobs), strict=True)
-        return {"completion_probabilities": [{"id": token.token_id, **each} for token, each in objects]}
-
-    def _timings(self) -> JsonObject:
-        totals = self.answer.totals
-        read = totals.prompt_tokens - totals.cached_tokens
-        return {
-            **_pace("prompt", read, totals.prefill_seconds),
-            **_pace("predicted", totals.completion_tokens, totals.generation_seconds),
-            "cache_n": totals.cached_tokens,
-            "draft_n": totals.draft_tokens,
-            "draft_n_accepted": sum(totals.accepted_by_drafter.values()),
-        }
-
-
-def _pace(name: str, tokens: int, seconds: float) -> JsonObject:
-    """How many tokens in how many milliseconds; without a time, no speed."""
-    speed = tokens / seconds if seconds else None
-    return {f"{name}_n": tokens, f"{name}_ms": seconds * 1000, f"{name}_per_second": speed}
+    TEXT, MEDIA = "prompt_string", "multimodal_data"
 
 
 def translate_llama_completion(fields: JsonObject, served_models: Sequence[str]) -> TranslatedRequest:
     """A body of `/completion`; RequestError for a wrong or refused field."""
     body = checked_body(fields, served_models, COMPLETION_BORDER)
+    count = parse_choice_count(body, next((name for name in COUNTS if name in body), COUNTS[-1]))
+    prompts = _parse_prompts(body)
+    if len(prompts) * count > MAX_CHOICES:
+        raise RequestError(f"{PROMPT}: a request has at most {MAX_CHOICES} answers", PROMPT)
+    limit = body.number("n_predict", int)
+    requests = [
+        completion_request(prompt, NO_LIMIT if limit is None else limit, body, names=SAMPLING_OPTIONS)
+        for prompt in prompts
+    ]
+    return _translated(body, requests, served_models, count)
+
+
+def _parse_prompts(body: Body) -> list[Prompt]:
+    """A text, the ids of its tokens, an object with a text, or a list of these."""
     prompt = body.get(PROMPT)
-    if not is_prompt(prompt):
-        raise RequestError(f"{PROMPT}: give a text that is not empty, or the ids of tokens", PROMPT)
-    prompt = prompt if isinstance(prompt, str) else tuple(cast("list[int]", prompt))
-    limit, top = body.number("n_predict", int), checked_count(body.number(N_PROBS, int) or 0, N_PROBS)
-    request = completion_request(prompt, NO_LIMIT if limit is None else limit, body, names=SAMPLING_OPTIONS)
-    return _translated(body, replace(request, wants_probabilities=top > 0), served_models, top)
+    prompts = cast("list[Any]", prompt if isinstance(prompt, list) and not is_prompt(prompt) else [prompt])
+    return [_parse_prompt(each) for each in prompts]
+
+
+def _parse_prompt(prompt: Any) -> Prompt:
+    match prompt:
+        case {PromptObject.TEXT: str(text)} if text and not prompt.get(PromptObject.MEDIA):
+            return text
+        case {PromptObject.TEXT: _, PromptObject.MEDIA: _}:
+            raise RequestError(f"{PROMPT}: the model reads text only", PROMPT, code="unsupported_content")
+        case str() | list() if is_prompt(prompt):
+            return prompt if isinstance(prompt, str) else tuple(cast("list[int]", prompt))
+        case _:
+            raise RequestError(f"{PROMPT}: give a text that is not empty, or the ids of tokens", PROMPT)
 
 
 def translate_tokenize(fields: JsonObject, served_models: Sequence[str]) -> TranslatedRequest:
@@ -152,21 +127,10 @@ def translate_template(fields: JsonObject, served_models: Sequence[str]) -> Tran
     """A body of `/apply-template`, which is one of a chat, to the prompt that the model would read."""
     chat = {name: value for name, value in fields.items() if name in CHAT_BORDER.used | {"model"} and name != "stream"}
     request = cast("EngineRequest", translate_chat(chat, served_models).request)
-    shown = replace(request, request=replace(request.request, only_renders=True))
-    return _shaped(shown, lambda answer: {PROMPT: answer.text})
+    return _shaped(rendered(request), lambda answer: {PROMPT: answer.text})
 
 
 ECHO = FimRequest("", max_tokens=0, max_context_tokens=NO_LIMIT, is_raw=True, adds_start=False, echoes=True)
-
-
-@dataclass
-class ShapedReply(CompletionReply):
-    """What is no completion, though the engine answers it as one."""
-
-    shape: Callable[[Answer], JsonObject] = lambda _answer: {}
-
-    def whole(self) -> JsonObject:
-        return self.shape(self.answer)
 
 
 def _shaped(request: FimRequest | EngineRequest, shape: Callable[[Answer], JsonObject]) -> TranslatedRequest:
@@ -186,18 +150,69 @@ def translate_infill(fields: JsonObject, served_models: Sequence[str]) -> Transl
     body = checked_body(fields, served_models, INFILL_BORDER)
     limit = body.number("n_predict", int)
     request = FimRequest(
-        body.text(PREFIX) + body.text(PROMPT), body.text(SUFFIX), min(MAX_FIM_TOKENS, limit or MAX_FIM_TOKENS),
+        _parse_extra(body) + body.text(PREFIX) + body.text(PROMPT), body.text(SUFFIX),
+        min(MAX_FIM_TOKENS, limit or MAX_FIM_TOKENS),
         max_context_tokens=MAX_CONTEXT_TOKENS, timeout_seconds=TIMEOUT_SECONDS, stop=body.stop(),
     )  # fmt: skip
-    return _translated(body, request, served_models)
+    return _translated(body, [request], served_models)
+
+
+def _parse_extra(body: Body) -> str:
+    """What stands before the text around a gap: pieces of other files, the nearest last."""
+    if (extra := body.get(EXTRA)) is None:
+        return ""
+    if not isinstance(extra, list):
+        raise RequestError(f"{EXTRA}: give a list of objects with a text", EXTRA)
+    return "".join(_extra_text(each, at) for at, each in enumerate(cast("list[Any]", extra)))
+
+
+def _extra_text(extra: Any, at: int) -> str:
+    match extra:
+        case {"text": str(text)} if isinstance(name := extra.get("filename", ""), str):
+            return f"{name}\n{text}\n\n" if name else f"{text}\n\n"
+        case _:
+            raise RequestError(f"{EXTRA}[{at}]: give an object with a text, and a filename, which is one", EXTRA)
 
 
 def _translated(
-    body: Body, request: FimRequest, served_models: Sequence[str], top_logprobs: int = 0
+    body: Body, requests: Sequence[FimRequest], served_models: Sequence[str], count: int = 1
 ) -> TranslatedRequest:
-    answer = Answer(keeps_tokens=request.wants_probabilities, notices=body.notices)
-    reply = CompletionReply(served_models[0], answer, top_logprobs)
-    return TranslatedRequest(request, reply, body.flag("stream"))
+    """The answers to these requests, each so many times."""
+    top, first = checked_count(body.number(N_PROBS, int) or 0, N_PROBS), requests[0]
+    is_plain = first.sampling == replace(PLAIN, seed=first.sampling.seed) and not first.logit_bias
+    if (wants_shares := body.flag(AFTER_SAMPLING)) and not is_plain:
+        body.leave_out(AFTER_SAMPLING, "only with a temperature of 1 and nothing else are they those of the model")
+    options = CompletionOptions(
+        _settings(first, body, top), [each.prompt_ids or each.prefix for each in requests for _ in range(count)], top,
+        wants_shares and is_plain, body.flag(RETURN_TOKENS), body.flag(TIMINGS_PER_TOKEN), _parse_response_fields(body),
+    )  # fmt: skip
+    asked = [replace(each, wants_probabilities=top > 0) for each in requests]
+    one, *others = [each for request in asked for each in with_other_seeds(request, count)]
+    answers = [Answer(stop=first.stop, keeps_tokens=True, notices=body.notices) for _ in (one, *others)]
+    reply = CompletionReply(served_models[0], answers, options)
+    progress = reply.progress if body.flag(RETURN_PROGRESS) else None
+    return TranslatedRequest(one, reply, body.flag("stream"), tuple(others), progress)
+
+
+def _parse_response_fields(body: Body) -> Sequence[str]:
+    names = body.get(RESPONSE_FIELDS, [])
+    if not isinstance(names, list) or not all(isinstance(each, str) for each in cast("list[Any]", names)):
+        raise RequestError(f"{RESPONSE_FIELDS}: give a list of names", RESPONSE_FIELDS)
+    return cast("list[str]", names)
+
+
+def _settings(request: FimRequest, body: Body, top: int) -> JsonObject:
+    """The settings of a completion by the names of llama-server; those that this server does not have are off."""
+    sampling = asdict(request.sampling)
+    return {
+        "n_predict": -1 if request.max_tokens == NO_LIMIT else request.max_tokens,
+        "seed": -1 if request.sampling.seed is None else request.sampling.seed,
+        "temperature": request.sampling.temperature,
+        **{name: sampling[key] for name, key in SAMPLING_OPTIONS.items()},
+        "stop": list(request.stop), "stream": body.flag("stream"), N_PROBS: top, "ignore_eos": False,
+        LOGIT_BIAS: [{"token": each.token_id, "bias": each.bias} for each in request.logit_bias],
+        **SAMPLERS_THAT_ARE_OFF,
+    }  # fmt: skip
 
 
 def props_body(model: str, context_window: int, slots: int) -> JsonObject:

@@ -1,7 +1,7 @@
 """OpenAI's `/v1/chat/completions`: a body to a request, an answer to its objects. Knows no network and no model."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, cast
 
 from specchat.chat.events import ThinkingDelta, ToolCallDelta
@@ -15,6 +15,7 @@ from specchat_serve.engine_request import (
     SYSTEM,
     USER,
     AnswerOptions,
+    EngineRequest,
     Message,
     build_engine_request,
     content_text,
@@ -32,6 +33,7 @@ from specchat_serve.json_fields import (
     parse_format,
     parse_message_role,
 )
+from specchat_serve.llama_server_objects import RETURN_PROGRESS, TIMINGS_PER_TOKEN
 from specchat_serve.replies import TranslatedRequest, sse_event
 from specchat_serve.token_logprobs import LOGPROBS, TOP_LOGPROBS, parse_top_logprobs, token_objects
 from specchat_serve.tool_fields import (
@@ -49,6 +51,7 @@ from specchat_serve.tool_fields import (
     parse_openai_tools,
 )
 
+VERBOSE = "verbose"  # of llama-server: the answer has the prompt, too
 MESSAGES, TOOL = "messages", "tool"  # the field; the role of a result
 ROLES = {"system": SYSTEM, "developer": SYSTEM, "user": USER, "assistant": ASSISTANT}
 THINKING_OPTIONS = ("enable_thinking", "thinking")  # of chat templates
@@ -56,7 +59,7 @@ FUNCTIONS_UNSUPPORTED = "OpenAI has replaced this field; use tools, tool_choice 
 ONLY_TEXT = "the model reads and writes text only"
 SILENT_FIELDS = frozenset([  # of OpenAI, vLLM and llama.cpp, also in other endpoints
     "user", "store", "metadata", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
-    "prediction", "cache_prompt", "timings_per_token", "return_progress", "id_slot", "include", "include_reasoning",
+    "prediction", "cache_prompt", "id_slot", "include", "include_reasoning",
     "client_metadata", "model",
 ])  # fmt: skip
 BORDER = Border(
@@ -64,6 +67,7 @@ BORDER = Border(
         MESSAGES, "stream", "stream_options", "max_tokens", "max_completion_tokens", "temperature", *SAMPLING_FIELDS,
         "seed", "stop", REPETITION_DETECTION, "chat_template_kwargs", "reasoning_effort", "response_format", LOGPROBS,
         TOP_LOGPROBS, LOGIT_BIAS, "n", "best_of", TOOLS, TOOL_CHOICE, PARALLEL, *FORMAT_FIELDS, STRUCTURED_OUTPUTS,
+        RETURN_PROGRESS, TIMINGS_PER_TOKEN, VERBOSE,
     ]),
     refused={
         "functions": ((), FUNCTIONS_UNSUPPORTED),
@@ -88,7 +92,7 @@ class ChatReply(ChoicesReply):
     chunk_type: ClassVar[str] = "chat.completion.chunk"
 
     def begin(self) -> bytes:
-        first = {"role": "assistant", "content": ""}
+        first = {"role": "assistant", "content": None}  # no text: it is the role
         return b"".join(sse_event(self._delta(index, first)) for index in range(len(self.answers)))
 
     def delta(self, delta: Delta) -> bytes:
@@ -99,7 +103,11 @@ class ChatReply(ChoicesReply):
             return sse_event(self._delta(self.index, {"tool_calls": [_call_delta(delta)]}))
         if isinstance(delta, ThinkingDelta):
             return sse_event(self._delta(self.index, {"reasoning_content": delta.text}))
-        return sse_event(self._delta(self.index, {"content": delta.text}, logprobs=self._logprobs(self.index)))
+        choice = {"delta": {"content": delta.text}, "logprobs": self._logprobs(self.index), "finish_reason": None}
+        return sse_event(self.text_chunk({"index": self.index, **choice}))
+
+    def empty_choice(self) -> JsonObject:
+        return {"index": self.index, "delta": {}, "logprobs": None, "finish_reason": None}
 
     def whole_choice(self, index: int) -> JsonObject:
         answer = self.answers[index]
@@ -175,8 +183,17 @@ def translate_chat(fields: JsonObject, served_models: Sequence[str]) -> Translat
         for _ in range(count)
     ]  # fmt: skip
     top_logprobs, forms = parse_top_logprobs(body), options.tool_options.forms
-    reply = ChatReply(served_models[0], answers, includes_usage, top_logprobs, count, forms=forms)
-    return TranslatedRequest(first, reply, body.flag("stream"), tuple(others))
+    reply = ChatReply(
+        served_models[0], answers, includes_usage, top_logprobs, count, body.flag(TIMINGS_PER_TOKEN), forms=forms
+    )
+    progress = reply.progress if body.flag(RETURN_PROGRESS) else None
+    shown = rendered(request) if body.flag(VERBOSE) else None
+    return TranslatedRequest(first, reply, body.flag("stream"), tuple(others), progress, shown)
+
+
+def rendered(request: EngineRequest) -> EngineRequest:
+    """A request whose answer is the prompt of this one."""
+    return replace(request, request=replace(request.request, only_renders=True))
 
 
 def _parse_message(message: Any, field_path: str) -> Message:

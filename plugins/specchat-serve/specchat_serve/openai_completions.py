@@ -18,6 +18,7 @@ from specchat_serve.answer import Answer, Delta
 from specchat_serve.api_errors import RequestError
 from specchat_serve.choices import MAX_CHOICES, ChoicesReply, parse_choice_count, with_other_seeds
 from specchat_serve.json_fields import LOGIT_BIAS, SAMPLING_FIELDS, Body, Border, JsonObject, Refusals, checked_body
+from specchat_serve.llama_server_objects import RETURN_PROGRESS, TIMINGS_PER_TOKEN
 from specchat_serve.openai_chat import SILENT_FIELDS
 from specchat_serve.replies import TranslatedRequest, sse_event
 from specchat_serve.token_logprobs import (
@@ -43,7 +44,8 @@ GREEDY: Refusals = {
 BORDER = Border(
     used=frozenset([
         "prompt", "suffix", "max_tokens", "stop", "stream", "stream_options", "temperature", "seed", *SAMPLING_FIELDS,
-        "n", "best_of", "echo", LOGPROBS, TOP_LOGPROBS, LOGIT_BIAS,
+        "n", "best_of", "echo", LOGPROBS, TOP_LOGPROBS, LOGIT_BIAS, RETURN_PROGRESS,
+        TIMINGS_PER_TOKEN,
     ]),
     silent=SILENT_FIELDS,
 )  # fmt: skip
@@ -62,7 +64,10 @@ class CompletionReply(ChoicesReply):
     def delta(self, delta: Delta) -> bytes:
         if not isinstance(delta, TextDelta):
             return b""
-        return sse_event(self.chunk(self._choice(self.index, delta.text)))
+        return sse_event(self.text_chunk(self._choice(self.index, delta.text)))
+
+    def empty_choice(self) -> JsonObject:
+        return {"index": self.index, "text": "", "logprobs": None, "finish_reason": None}
 
     def last_chunks(self, index: int) -> Iterator[JsonObject]:
         yield self.chunk(self._choice(index, "", self.answers[index].finish_reason))
@@ -95,8 +100,11 @@ def translate_completion(fields: JsonObject, served_models: Sequence[str]) -> Tr
     first, *others = chain.from_iterable(with_other_seeds(request, count) for request in requests)
     includes_usage = body.object("stream_options").flag("include_usage")
     answers = [Answer(keeps_tokens=keeps_tokens, notices=body.notices) for _ in (first, *others)]
-    reply = CompletionReply(served_models[0], answers, includes_usage, top_logprobs or 0, count)
-    return TranslatedRequest(first, reply, body.flag("stream"), tuple(others))
+    reply = CompletionReply(
+        served_models[0], answers, includes_usage, top_logprobs or 0, count, body.flag(TIMINGS_PER_TOKEN)
+    )
+    progress = reply.progress if body.flag(RETURN_PROGRESS) else None
+    return TranslatedRequest(first, reply, body.flag("stream"), tuple(others), progress)
 
 
 def _parse_logprobs(body: Body) -> int | None:

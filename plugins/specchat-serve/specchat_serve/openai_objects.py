@@ -6,16 +6,18 @@ from typing import Any
 
 from specchat import __version__
 from specchat_serve.answer import Answer
-from specchat_serve.api_errors import INTERNAL_SERVER_ERROR, ApiError
+from specchat_serve.api_errors import INTERNAL_SERVER_ERROR, UNAUTHORIZED, ApiError
 from specchat_serve.json_fields import JsonObject
 
 OWNED_BY = "specchat"
 FINGERPRINT = f"specchat-{__version__}"
+AUTHENTICATION_ERROR = "authentication_error"  # as llama-server and Anthropic call a wrong token
 DONE_EVENT = b"data: [DONE]\n\n"
 
 
 def error_body(api_error: ApiError) -> dict[str, Any]:
-    error_type = "invalid_request_error" if api_error.status < INTERNAL_SERVER_ERROR else "server_error"
+    default = "invalid_request_error" if api_error.status < INTERNAL_SERVER_ERROR else "server_error"
+    error_type = AUTHENTICATION_ERROR if api_error.status == UNAUTHORIZED else default
     return {
         "error": {
             "message": api_error.message, "type": error_type, "param": api_error.param, "code": api_error.code,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from specchat.chat.events import ThinkingDelta, ToolCallDelta
+from specchat.chat.events import PrefillProgress, ThinkingDelta, ToolCallDelta
 from specchat.chat.tools import ANY_TOOL, Tool, ToolCall, ToolResult
 from specchat.host.protocol import new_id
 from specchat_serve.answer import Answer, Delta
@@ -33,6 +33,14 @@ from specchat_serve.json_fields import (
     checked_body,
     parse_format,
     parse_message_role,
+)
+from specchat_serve.llama_server_objects import (
+    PROMPT_PROGRESS,
+    RETURN_PROGRESS,
+    TIMINGS,
+    TIMINGS_PER_TOKEN,
+    PromptProgress,
+    timings,
 )
 from specchat_serve.openai_chat import ROLES, SILENT_FIELDS
 from specchat_serve.replies import EVENT_STREAM, TranslatedRequest, sse_comment, sse_event
@@ -68,6 +76,7 @@ BORDER = Border(
     used=frozenset([
         INPUT, "instructions", "stream", "max_output_tokens", "temperature", *SAMPLING_FIELDS, "seed", "stop",
         REPETITION_DETECTION, "text", REASONING, TOOLS, TOOL_CHOICE, PARALLEL, *FORMAT_FIELDS, STRUCTURED_OUTPUTS,
+        RETURN_PROGRESS, TIMINGS_PER_TOKEN,
     ]),
     refused={
         "previous_response_id": ((), STORES_NOTHING),
@@ -91,6 +100,7 @@ class ResponseReply:
     answer: Answer
     given: JsonObject
     forms: Mapping[str, CallForm] = field(default_factory=dict[str, CallForm])  # of tools that are no plain functions
+    tells_timings: bool = False  # with every piece of the text
     content_type: str = EVENT_STREAM
     id: str = field(default_factory=lambda: f"resp_{new_id()}")
     item_id: str = field(default_factory=new_id)
@@ -98,10 +108,17 @@ class ResponseReply:
     _sequence_number: int = 0
     _sent_item: JsonObject = field(default_factory=dict[str, Any])  # the item that is being sent, as it began
     _item_count: int = 0
+    _prompt_progress: PromptProgress = field(default_factory=PromptProgress)
 
     def begin(self) -> bytes:
         started = self._response(IN_PROGRESS, [])
         return self._event("response.created", response=started) + self._event("response.in_progress", response=started)
+
+    def progress(self, prefill: PrefillProgress) -> bytes:
+        """What is read of the prompt, in events of an answer that has no text."""
+        told = self._prompt_progress.on_event(prefill)
+        started = self._response(IN_PROGRESS, [])
+        return b"".join(self._event("response.in_progress", response=started, **{PROMPT_PROGRESS: it}) for it in told)
 
     def delta(self, delta: Delta) -> bytes:
         if isinstance(delta, ToolCallDelta):
@@ -114,7 +131,8 @@ class ResponseReply:
             opened = self._open_item(self._empty_item(REASONING))
             return opened + self._part_event("response.reasoning_text.delta", delta=delta.text)
         opened = self._open_item(self._empty_item(MESSAGE))
-        return opened + self._part_event("response.output_text.delta", delta=delta.text, logprobs=[])
+        speed = {TIMINGS: timings(self.answer)} if self.tells_timings else {}
+        return opened + self._part_event("response.output_text.delta", delta=delta.text, logprobs=[], **speed)
 
     def sign_of_life(self, stage: str) -> bytes:
         return sse_comment(stage)
@@ -124,7 +142,7 @@ class ResponseReply:
         return b"".join([
             b"" if self.answer.tool_calls else self._open_item(self._empty_item(MESSAGE)),
             self._close_item(whole["output"][-1]),
-            self._event(f"response.{whole['status']}", response=whole),
+            self._event(f"response.{whole['status']}", response=whole, timings=timings(self.answer)),
         ])  # fmt: skip
 
     def failure(self, api_error: ApiError) -> bytes:
@@ -260,8 +278,9 @@ def translate_response(fields: JsonObject, served_models: Sequence[str]) -> Tran
     }
     parallel = options.tool_options.is_parallel
     answer = Answer(request.request.answer_prefix, is_parallel=parallel, notices=body.notices)
-    reply = ResponseReply(served_models[0], answer, given, options.tool_options.forms)
-    return TranslatedRequest(request, reply, body.flag("stream"))
+    reply = ResponseReply(served_models[0], answer, given, options.tool_options.forms, body.flag(TIMINGS_PER_TOKEN))
+    progress = reply.progress if body.flag(RETURN_PROGRESS) else None
+    return TranslatedRequest(request, reply, body.flag("stream"), progress=progress)
 
 
 def _parse_input(body: Body) -> Iterator[Message]:

@@ -9,7 +9,8 @@ stream.
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import cached_property
 from time import monotonic
@@ -17,7 +18,7 @@ from typing import Protocol
 
 from aiohttp import web
 
-from specchat.chat.events import Event
+from specchat.chat.events import Event, PrefillProgress
 from specchat.chat.fim_request import FimRequest
 from specchat.errors import SpecchatError
 from specchat_serve.answer import Answer, Delta
@@ -55,7 +56,7 @@ class Reply(Protocol):
         """The end of a stream that fails after its begin."""
         ...
 
-    def whole(self) -> JsonObject: ...
+    def whole(self) -> JsonObject | list[JsonObject]: ...
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ class TranslatedRequest:
     reply: Reply
     is_streamed: bool = False
     other_requests: tuple[EngineRequest | FimRequest, ...] = ()  # whose answers follow, for the same reply
+    progress: Callable[[PrefillProgress], bytes] | None = None  # of a stream that tells how much of the prompt is read
+    shown: EngineRequest | None = None  # whose answer is the prompt, which the reply has then
 
 
 async def send_reply(
@@ -71,10 +74,19 @@ async def send_reply(
 ) -> web.StreamResponse:
     reply = translated.reply
     if translated.is_streamed:
-        return await _stream_reply(request, events, reply)
+        return await _stream_reply(request, events, translated)
     async for event in events:
         reply.answer.on_event(event)
     return web.json_response(reply.whole())
+
+
+async def answered_text(events: AsyncGenerator[Event]) -> str:
+    """The text of an answer that is for the server itself."""
+    answer = Answer()
+    async with aclosing(events):
+        async for event in events:
+            answer.on_event(event)
+    return answer.text
 
 
 @dataclass
@@ -104,8 +116,11 @@ class _Stream:
         self.sign_at = monotonic() + SIGN_SECONDS
 
 
-async def _stream_reply(request: web.Request, events: AsyncGenerator[Event], reply: Reply) -> web.StreamResponse:
+async def _stream_reply(
+    request: web.Request, events: AsyncGenerator[Event], translated: TranslatedRequest
+) -> web.StreamResponse:
     """Send text as it arrives, and signs of life. An error before the first of both has its own status code."""
+    reply, progress = translated.reply, translated.progress
     stream = _Stream(request, reply)
     coming = asyncio.ensure_future(anext(events, None))
     try:
@@ -118,6 +133,9 @@ async def _stream_reply(request: web.Request, events: AsyncGenerator[Event], rep
                 if delta := reply.answer.on_event(event):
                     await stream.begin()
                     await stream.write(reply.delta(delta))
+                elif progress and isinstance(event, PrefillProgress):
+                    await stream.begin()
+                    await stream.write(progress(event))
             if monotonic() >= stream.sign_at:
                 await stream.write(reply.sign_of_life(reply.answer.stage))
         await stream.begin()

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,6 +15,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from specchat.chat.fim_request import FimRequest
 from specchat.errors import SpecchatError, UsageError
 from specchat.host.client import SessionRequest
 from specchat.host.protocol import MAX_LINE_BYTES
@@ -26,12 +27,15 @@ from specchat_serve.api_errors import (
     INTERNAL_SERVER_ERROR,
     NOT_IMPLEMENTED,
     REQUEST_TIMEOUT,
+    UNAUTHORIZED,
     ApiError,
     RequestError,
     to_api_error,
 )
 from specchat_serve.authorization import AccessPolicy, is_loopback
+from specchat_serve.choices import ChoicesReply
 from specchat_serve.connection_pool import ENGINE_READY, MAX_CONNECTIONS, ConnectionPool
+from specchat_serve.engine_request import EngineRequest
 from specchat_serve.json_fields import JsonObject, check_model, parse_json_body
 from specchat_serve.llama_server_api import (
     props_body,
@@ -56,7 +60,8 @@ from specchat_serve.ollama_api import (
 from specchat_serve.openai_chat import translate_chat
 from specchat_serve.openai_completions import translate_completion
 from specchat_serve.openai_responses import translate_response
-from specchat_serve.replies import TranslatedRequest, send_reply
+from specchat_serve.replies import TranslatedRequest, answered_text, send_reply
+from specchat_serve.texts_as_tokens import with_token_ids
 
 log = logging.getLogger(__name__)
 
@@ -71,10 +76,12 @@ RUN_APP_OPTIONS: dict[str, Any] = {
 ANTHROPIC_VERSION = "anthropic-version"  # the header of its clients; any version will do
 ALLOWED_HEADERS = "Authorization, Content-Type"  # of web pages, unless their browser asks for others
 PREFLIGHT_HEADERS = {
-    "Access-Control-Allow-Methods": "GET, POST",
+    "Access-Control-Allow-Methods": "GET, POST, DELETE, OPTIONS",  # as llama-server; another one of them is a 405
     "Access-Control-Max-Age": "600",
 }
+HEALTH_PATHS = ("/health", "/v1/health")
 Translate = Callable[[JsonObject, Sequence[str]], TranslatedRequest]
+TranslateCount = Callable[[JsonObject, Sequence[str]], EngineRequest | FimRequest]
 APPLY_PATH = "/v1/apply"
 CLIENT_HAS_LEFT = 499  # the status of other servers for it
 MAX_NOTICES = 100  # a client may invent fields without end
@@ -97,6 +104,14 @@ ALL_PATHS: dict[str, Translate] = TRANSLATIONS | {
     "/responses": translate_response,
     "/completions": translate_llama_completion,
 }
+COUNT_PATHS: dict[str, TranslateCount] = {
+    "/v1/chat/completions/input_tokens": lambda fields, models: translate_chat(fields, models).request,
+    "/chat/completions/input_tokens": lambda fields, models: translate_chat(fields, models).request,
+    "/v1/responses/input_tokens": lambda fields, models: translate_response(fields, models).request,
+    "/responses/input_tokens": lambda fields, models: translate_response(fields, models).request,
+}
+COUNTED = {"object": "response.input_tokens"}  # the fields of a count of OpenAI
+NO_FIELDS: Mapping[str, str] = {}
 # The error body of the API that a path belongs to.
 ERROR_BODIES: tuple[tuple[str, Callable[[ApiError], JsonObject]], ...] = (
     ("/api/", ollama_api.error_body),
@@ -140,11 +155,9 @@ class ApiServer:
             web.get("/v1/models", self.list_models),
             web.get("/models", self.list_models),
             web.get("/v1/models/{name:.+}", self.get_model),
-            web.post("/v1/messages/count_tokens", self.count_tokens),
             web.post(APPLY_PATH, self.apply_sketch),
             web.get("/", self.greet),
-            web.get("/health", self.health),
-            web.get("/v1/health", self.health),
+            *(web.get(path, self.health) for path in HEALTH_PATHS),
             web.get("/metrics", self.metrics),
             web.get("/props", self.llama_props),
             web.get("/slots", self.llama_slots),
@@ -153,6 +166,8 @@ class ApiServer:
             web.get("/api/ps", self.ollama_running),
             web.post("/api/show", self.ollama_show),
             web.post("/api/pull", self.ollama_pull),
+            web.post("/v1/messages/count_tokens", self._count_handler(translate_count)),
+            *(web.post(path, self._count_handler(translate, COUNTED)) for path, translate in COUNT_PATHS.items()),
             *(web.post(path, self.refuse_embeddings) for path in EMBEDDING_PATHS),
             *(web.post(path, self._answer_handler(translate)) for path, translate in ALL_PATHS.items()),
         ])  # fmt: skip
@@ -180,17 +195,21 @@ class ApiServer:
             return web.json_response(anthropic_messages.model_body(model, self._started_at))
         return web.json_response(openai_objects.model_body(model, self._started_at, window))
 
-    async def count_tokens(self, request: web.Request) -> web.Response:
-        """The number of prompt tokens of a message. The engine counts them when it begins to prefill them."""
-        counted = translate_count(parse_json_body(await request.read()), self._config.models)
-        answer = Answer()
-        async with aclosing(self.connection_pool.stream_answers(counted)) as events:
-            async for event in events:
-                answer.on_event(event)
-                if answer.prefill:
-                    break
-        tokens = answer.prefill.prompt_tokens if answer.prefill else answer.totals.prompt_tokens
-        return web.json_response({"input_tokens": tokens})
+    def _count_handler(self, translate: TranslateCount, common: Mapping[str, str] = NO_FIELDS) -> Handler:
+        """The number of prompt tokens of a conversation. The engine counts them when it begins to prefill them."""
+
+        async def count(request: web.Request) -> web.Response:
+            counted = translate(parse_json_body(await request.read()), self._config.models)
+            answer = Answer()
+            async with aclosing(self.connection_pool.stream_answers(counted)) as events:
+                async for event in events:
+                    answer.on_event(event)
+                    if answer.prefill:
+                        break
+            tokens = answer.prefill.prompt_tokens if answer.prefill else answer.totals.prompt_tokens
+            return web.json_response({**common, "input_tokens": tokens})
+
+        return count
 
     async def apply_sketch(self, request: web.Request) -> web.Response:
         """A text with the changes of a sketch; a client that disconnects ends the answer of the model."""
@@ -209,8 +228,10 @@ class ApiServer:
         """Clients of Ollama look here whether a server runs."""
         return web.Response(text="specchat is running")
 
-    async def health(self, _request: web.Request) -> web.Response:
+    async def health(self, request: web.Request) -> web.Response:
         """The server is well while it answers this; the engine loads the models for the next answer if necessary."""
+        if self._access_error(request):  # programs that watch over servers have no token
+            return web.json_response({"status": "ok"})
         host_stats = await asyncio.to_thread(read_host_stats)
         return web.json_response({"status": "ok", "engine": host_stats["state"], "model": self._config.model})
 
@@ -257,8 +278,11 @@ class ApiServer:
 
     def _answer_handler(self, translate: Translate) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
-            translated = translate(parse_json_body(await request.read()), self._config.models)
+            fields = await with_token_ids(parse_json_body(await request.read()), self.connection_pool.stream_answers)
+            translated = translate(fields, self._config.models)
             self._say_once(translated.reply.answer.notices)
+            if translated.shown is not None and isinstance(translated.reply, ChoicesReply):
+                translated.reply.prompt = await answered_text(self.connection_pool.stream_answers(translated.shown))
             requests = translated.request, *translated.other_requests
             async with aclosing(self.connection_pool.stream_answers(*requests)) as events:
                 return await send_reply(request, events, translated)
@@ -285,13 +309,12 @@ class ApiServer:
 
     @web.middleware
     async def _access_and_error_middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        origin, authorization = request.headers.get("Origin"), request.headers.get("Authorization")
-        if self._config.access_policy.allows_preflight(request.host, request.method, origin):
+        if self._config.access_policy.is_preflight(request.host, request.method, request.headers.get("Origin")):
             allowed = request.headers.get("Access-Control-Request-Headers", ALLOWED_HEADERS)
-            return web.Response(status=204, headers={**PREFLIGHT_HEADERS, "Access-Control-Allow-Headers": allowed})
-        error_response, api_key = partial(_error_response, request), request.headers.get("x-api-key")
-        access_error = self._config.access_policy.check_access(request.host, origin, authorization, api_key)
-        if access_error is not None:
+            return web.Response(headers={**PREFLIGHT_HEADERS, "Access-Control-Allow-Headers": allowed})
+        error_response, access_error = partial(_error_response, request), self._access_error(request)
+        is_public = request.path in HEALTH_PATHS and access_error is not None and access_error.status == UNAUTHORIZED
+        if access_error is not None and not is_public:
             return error_response(access_error)
         try:
             if await _has_body(request):
@@ -312,10 +335,15 @@ class ApiServer:
             message = f"unexpected {type(error).__name__}; see stderr of the server"
             return error_response(ApiError(INTERNAL_SERVER_ERROR, message))
 
+    def _access_error(self, request: web.Request) -> ApiError | None:
+        given = (request.headers.get(name) for name in ("Origin", "Authorization", "x-api-key"))
+        return self._config.access_policy.check_access(request.host, *given)
+
     async def _on_response_prepare(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Let a web page read the response where pages may bring the token."""
-        if (origin := request.headers.get("Origin")) is not None and self._config.access_policy.token:
+        """Let a web page read the response where it may. Its cookies have no effect here, so it may send them."""
+        if (origin := request.headers.get("Origin")) is not None and self._config.access_policy.may_read(origin):
             response.headers.update({"Access-Control-Allow-Origin": origin, "Vary": "Origin"})
+            response.headers["Access-Control-Allow-Credentials"] = "true"
 
     async def _on_startup(self, _: web.Application) -> None:
         self._connection_pool = ConnectionPool(self._config.session_request, self._notify, self._answer_counts.on_event)

@@ -31,10 +31,34 @@ def token_objects(tokens: Sequence[CommittedToken], top_count: int) -> list[Json
     return [
         {
             **_token_object(token.token_bytes, token.probability or 0.0),
-            TOP_LOGPROBS: [_token_object(each.token_bytes, each.probability) for each in token.likeliest[:top_count]],
+            "id": token.token_id,
+            TOP_LOGPROBS: [
+                {**_token_object(each.token_bytes, each.probability), "id": each.token_id}
+                for each in token.likeliest[:top_count]
+            ],
         }
         for token in tokens
     ]
+
+
+def token_shares(tokens: Sequence[CommittedToken], top_count: int) -> list[JsonObject]:
+    """As llama-server has them after sampling: probabilities, and no token that has none."""
+    return [
+        {
+            **_share_object(token.token_id, token.token_bytes, token.probability or 0.0),
+            "top_probs": [
+                _share_object(each.token_id, each.token_bytes, each.probability)
+                for each in token.likeliest[:top_count]
+                if each.probability
+            ],
+        }
+        for token in tokens
+    ]
+
+
+def _share_object(token_id: int, token_bytes: bytes, probability: float) -> JsonObject:
+    text = token_bytes.decode(errors="replace")
+    return {"id": token_id, "token": text, "bytes": list(token_bytes), "prob": probability}
 
 
 def completion_logprobs(tokens: Sequence[CommittedToken], top_count: int, offset: int) -> tuple[JsonObject, int]:
@@ -49,7 +73,7 @@ def completion_logprobs(tokens: Sequence[CommittedToken], top_count: int, offset
         known = {_token_name(each.token_bytes): _logprob(each.probability) for each in token.likeliest[:top_count]}
         for name, value in zip(lists, (text, own, None if own is None else {**known, text: own}, offset), strict=True):
             lists[name].append(value)
-        offset += len(token.token_bytes.decode(errors="ignore"))
+        offset += sum(byte & 0xC0 != 0x80 for byte in token.token_bytes)  # characters that begin in it
     return dict(lists), offset
 
 

@@ -43,7 +43,7 @@ def _start(server: utils.ServerProcess, timeout_seconds: int = 0) -> None:
 def _arguments(server: utils.ServerProcess) -> Iterator[str]:
     if server.api_key:
         yield from ("--token", server.api_key)
-    for name in OTHER_MODELS:
+    for name in (server.model_alias, *OTHER_MODELS) if server.model_alias else OTHER_MODELS:
         yield from ("--alias", name)
 
 
@@ -66,7 +66,7 @@ def _limited(ask: Any) -> Any:
 
     def limited(server: Any, method: str, path: str, data: Any = None, headers: Any = None, **more: Any) -> Any:
         if path.startswith("/completion") and isinstance(data, dict):
-            data = {"n_predict": server.n_predict or MOST_TOKENS, **data}
+            data = {"n_predict": server.n_predict or MOST_TOKENS, "seed": server.seed, **data}
         seconds = {} if ask is STREAM else {"timeout": SECONDS}
         return ask(server, method, path, data, headers, **{**more, **seconds})
 

@@ -193,7 +193,6 @@ def test_a_schema_is_the_form_of_the_answer():
         ({"system": 5}, "system"),
         ({"stop_sequences": 5}, "stop_sequences"),
         ({"stream": 1}, "stream"),
-        ({"messages": []}, "messages"),
         ({"messages": [5]}, "messages"),
         ({"messages": [{"role": [], "content": "x"}]}, "messages"),
         ({"messages": [{"role": "user", "content": [{"type": []}]}]}, "messages"),

@@ -50,7 +50,7 @@ def test_a_model_has_its_name_from_the_profile_or_the_folder_name():
 
 
 def test_a_model_has_the_names_that_clients_give_it():
-    assert ("org/name", "name", "gpt", "org/name:latest", "name:latest", "gpt:latest") == model_names(
+    assert ("gpt", "org/name", "name", "gpt:latest", "org/name:latest", "name:latest") == model_names(
         "org/name", ["gpt"]
     )
 

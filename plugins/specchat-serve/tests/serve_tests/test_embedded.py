@@ -166,10 +166,13 @@ def test_a_stop_and_a_limit_end_it(client):
 
 
 def test_a_prompt_that_is_too_long_has_a_code_for_it(client):
+    long = {"role": "user", "content": "word " * 9000}
     with pytest.raises(openai.BadRequestError) as refused:
-        ask(client, {"role": "user", "content": "word " * 9000}, stream=True)
+        ask(client, long)
+    with pytest.raises(openai.APIError) as ended:  # by its status, or in the stream if a sign of life came before
+        list(ask(client, long, stream=True))
 
-    assert refused.value.code == "context_length_exceeded"
+    assert "context_length_exceeded" == refused.value.code == ended.value.code
 
 
 @pytest.mark.parametrize(
@@ -180,3 +183,12 @@ def test_numbers_that_make_no_sense_are_refused_by_name(client, nonsense):
 
     with pytest.raises(openai.BadRequestError, match=name):
         ask(client, QUESTION, **nonsense)
+
+
+def test_every_chunk_has_the_probabilities_of_its_text(client):
+    chunks = list(ask(client, QUESTION, stream=True, logprobs=True, top_logprobs=2))
+    choices = [chunk.choices[0] for chunk in chunks[1:]]
+
+    for choice in choices:
+        assert (choice.delta.content or "") == "".join(token.token for token in choice.logprobs.content)
+    assert choices[0].delta.content

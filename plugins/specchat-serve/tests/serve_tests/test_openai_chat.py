@@ -268,6 +268,16 @@ def test_logprobs_are_those_of_the_tokens_of_the_text():
     assert b'"logprobs": {"content": [{"token"' in reply_with_tokens(*events).end()  # what no chunk had
 
 
+def test_the_step_that_ends_a_thought_has_the_first_tokens_of_the_text():
+    events = (
+        step((b"so", 1.0)), ThinkingDelta("so"), step((b" hm", 1.0), (b"</think>", 1.0), (b"so", 0.5)),
+        ThinkingDelta(" hm"), TextDelta("so"), Finished("stop", Totals()),
+    )  # fmt: skip
+
+    [token] = reply_with_tokens(*events).whole()["choices"][0]["logprobs"]["content"]
+    assert math.log(0.5) == token["logprob"]
+
+
 def test_each_chunk_of_a_stream_has_the_logprobs_of_its_tokens():
     reply, pieces = translate(logprobs=True).reply, (b"one ", b"two", b" three")
     sent = list[list[str]]()

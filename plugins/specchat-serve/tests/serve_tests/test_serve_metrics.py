@@ -118,6 +118,12 @@ def test_the_health_has_the_state_of_the_engine(counted):
 
 @pytest.mark.parametrize("path", ["/health", "/metrics"])
 def test_the_token_and_the_rules_for_websites_apply(counted, served, path):
-    assert 401 == raw(counted, "GET", path)[0]
+    assert ((401, "authentication_error") if path == "/metrics" else (200, {"status": "ok"})) == _unknown(counted, path)
     assert 403 == raw(served, "GET", path, Origin="http://evil.example")[0]
     assert 403 == raw(served, "GET", path, Host="evil.example")[0]
+
+
+def _unknown(counted: Served, path: str) -> tuple[int, Any]:
+    """What a client without the token gets: the type of an error, or the body."""
+    status, body = raw(counted, "GET", path)
+    return status, body["error"]["type"] if "error" in body else body

@@ -251,7 +251,7 @@ def test_a_web_page_that_has_the_token_can_ask_and_read(runtime):
             models = connection.getresponse()
             models.read()
 
-    assert (204, "Authorization, Content-Type") == (allowed.status, allowed.getheader("Access-Control-Allow-Headers"))
+    assert (200, "Authorization, Content-Type") == (allowed.status, allowed.getheader("Access-Control-Allow-Headers"))
     assert (200, page["Origin"]) == (models.status, models.getheader("Access-Control-Allow-Origin"))
 
 
@@ -264,11 +264,55 @@ def test_a_browser_may_send_the_headers_of_every_client(runtime, path):
             connection.request("OPTIONS", path, "", asked)
             allowed = connection.getresponse()
 
-    assert (204, "x-api-key, x-stainless-os") == (allowed.status, allowed.getheader("Access-Control-Allow-Headers"))
+    assert (200, "x-api-key, x-stainless-os") == (allowed.status, allowed.getheader("Access-Control-Allow-Headers"))
 
 
-def test_a_browser_is_told_nothing_where_there_is_no_token(served):
-    assert raw(served, "OPTIONS", "/v1/models", Origin="http://evil.example")[0] == 403
+def preflight(served: Served, path: str, origin: str) -> tuple[int, str | None, str | None]:
+    """The status of the answer, the origin that may go on, and whether with cookies."""
+    place = urlparse(served.address)
+    with closing(http.client.HTTPConnection(place.hostname, place.port)) as connection:
+        connection.request("OPTIONS", path, "", {"Host": place.netloc, "Origin": origin})
+        answer = connection.getresponse()
+        return answer.status, *(answer.getheader(f"Access-Control-Allow-{it}") for it in ("Origin", "Credentials"))
+
+
+APIS = ["/v1/chat/completions", "/v1/messages", "/api/chat", "/completion"]
+
+
+@each_row("origin", ["http://evil.example", "http://notlocalhost", "http://localhost.evil.example", "null"])
+def test_a_browser_is_told_no_origin_where_there_is_no_token(served, origin):
+    for path in APIS:
+        assert (200, None, None) == preflight(served, path, origin)
+        assert 403 == raw(served, "POST", path, "{}", Origin=origin)[0]
+
+
+@each_row("origin", ["http://localhost", "http://localhost:8080", "http://127.0.0.1:3000", "http://[::1]:3000"])
+def test_a_page_of_this_machine_can_read_that_it_needs_a_token(served, origin):
+    for path in APIS:
+        assert (200, origin, "true") == preflight(served, path, origin)
+        assert 403 == raw(served, "POST", path, "{}", Origin=origin)[0]
+
+
+def test_a_page_from_anywhere_may_send_the_token(runtime):
+    with Served(ServeConfig((MODEL,), SessionRequest(), AccessPolicy("right"))) as served:
+        for path in APIS:
+            assert (200, "web.example", "true") == preflight(served, path, "web.example")
+
+
+@each_row("path", ["/health", "/v1/health"])
+def test_without_the_token_the_health_is_all_that_is_said(runtime, path):
+    with Served(ServeConfig((MODEL,), SessionRequest(), AccessPolicy("right"))) as served:
+        assert (200, {"status": "ok"}) == raw(served, "GET", path)
+        assert MODEL == raw(served, "GET", path, Authorization="Bearer right")[1]["model"]
+        assert 403 == raw(served, "GET", path, Host="evil.example")[0]
+
+
+@each_row("path", ["/v1/chat/completions", "/v1/responses", "/v1/completions", "/completion", "/v1/messages"])
+def test_a_wrong_token_is_an_error_of_its_own_type(runtime, path):
+    with Served(ServeConfig((MODEL,), SessionRequest(), AccessPolicy("right"))) as served:
+        refused = raw(served, "POST", path, "{}", Authorization="Bearer wrong")
+
+    assert (401, "authentication_error") == (refused[0], refused[1]["error"]["type"])
 
 
 def test_a_begun_answer_is_continued_and_not_repeated(served):

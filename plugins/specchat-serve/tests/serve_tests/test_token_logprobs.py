@@ -14,5 +14,5 @@ def test_places_in_the_text_are_the_same_in_several_chunks():
         chunk, offset = completion_logprobs([token], 0, offset)
         offsets += chunk["text_offset"]
 
-    assert (whole["text_offset"], end) == (offsets, offset)
+    assert (whole["text_offset"], end) == (offsets, offset) == ([0, 1, 2, 2], 3)
     assert ["a", "bytes:\\xe2\\x82", "bytes:\\xac", "b"] == whole["tokens"]
