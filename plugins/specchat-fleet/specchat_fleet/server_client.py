@@ -25,6 +25,7 @@ from openai import (
 
 from specchat.errors import ModelError
 from specchat_fleet.bounded_body import HEADERS, BodyError, bound_body, expect_stream
+from specchat_fleet.retry import asked_seconds, is_overload, seconds_until_retry
 from specchat_fleet.server_metrics import MAX_COUNT, SpecDecodeCounts, counts_between, counts_of_response
 
 FALLBACK_HINT = "--profile chat works without a server"
@@ -44,6 +45,7 @@ class ServerTimeouts:
     seconds_per_token: float = 5.0
     page_seconds: float = 5.0
     metrics_seconds: float = 1.0
+    retry_seconds: float = 0.5  # the first wait for an overloaded server; each further one is twice as long
 
     def answer_seconds(self, max_tokens: int) -> float:
         return self.read_seconds + max_tokens * self.seconds_per_token
@@ -76,6 +78,13 @@ class CallChunk:
 
 
 @dataclass(frozen=True)
+class Overloaded:
+    """The server did not begin to answer; the question goes again after so many seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
 class StreamEnd:
     finish_reason: str  # the server's value
     prompt_tokens: int = 0
@@ -85,7 +94,7 @@ class StreamEnd:
 
 
 AnswerChunk = TextChunk | ThinkingChunk | CallChunk
-StreamItem = AnswerChunk | StreamEnd | ModelError
+StreamItem = AnswerChunk | Overloaded | StreamEnd | ModelError
 
 
 class ResponseStream:
@@ -254,18 +263,25 @@ class ServerClient:
             response.items.put(_to_model_error(error, self.url))
 
     async def _stream_with_retry(self, body: Mapping[str, Any], response: ResponseStream) -> _ChunkAccumulator:
-        """Stream a response. Reconnects once when the connection breaks before the first text."""
-        accumulator = _ChunkAccumulator(body["max_tokens"])
-        try:
-            await self._stream(body, response, accumulator)
-        except Exception as error:
-            if not _is_connection_error(error) or accumulator.text_chunk_count:
-                raise self._interrupted_error(error, accumulator) from error
+        """Stream a response. Before the first text, asks again: once after a broken connection, and under load."""
+        breaks = overloads = 0
+        while True:
             accumulator = _ChunkAccumulator(body["max_tokens"])
-            await self._stream(body, response, accumulator)
-        if not accumulator.finish_reason:
-            raise self._interrupted_error(None, accumulator)
-        return accumulator
+            try:
+                await self._stream(body, response, accumulator)
+            except Exception as error:
+                wait = seconds_until_retry(error, overloads, self.timeouts.retry_seconds)
+                is_broken = _is_connection_error(error)
+                if accumulator.text_chunk_count or (wait is None and not (is_broken and not breaks)):
+                    raise self._interrupted_error(error, accumulator) from error
+                breaks, overloads = breaks + is_broken, overloads + (wait is not None)
+                if wait is not None:
+                    response.items.put(Overloaded(wait))
+                    await asyncio.sleep(wait)
+                continue
+            if not accumulator.finish_reason:
+                raise self._interrupted_error(None, accumulator)
+            return accumulator
 
     def _interrupted_error(self, error: Exception | None, accumulator: _ChunkAccumulator) -> Exception:
         if accumulator.text_chunk_count and (error is None or _is_connection_error(error)):
@@ -348,8 +364,10 @@ def _describe(error: Exception, url: str) -> str:
             return f"the server at {url} needs an API key; write it to a file, and set models.api_key_file"
         case APIStatusError(status_code=404):
             return f"the server at {url} does not have this: {_server_message(error)}"
-        case APIStatusError(status_code=429):
-            return f"the server at {url} is overloaded: {_server_message(error)}"
+        case APIStatusError() if is_overload(error):
+            asked = asked_seconds(error)
+            until = f", and asks to wait {asked:.0f} s" if asked else ""
+            return f"the server at {url} is overloaded{until}: {_server_message(error)}"
         case APIStatusError(status_code=code):
             return f"the server at {url} refused with {code}: {_server_message(error)}"
         case APIError():

@@ -365,7 +365,6 @@ def test_a_server_that_sends_nothing_times_out(served):
     "question, expected",
     [
         ("refuse 500", "refused with 500: something is wrong"),
-        ("refuse 429", "is overloaded: something is wrong"),
         ("refuse 401", "needs an API key"),
         ("broken", "does not follow OpenAI's API (JSONDecodeError)"),
         ("nothing", "sent no valid answer"),
