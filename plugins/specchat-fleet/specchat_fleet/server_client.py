@@ -120,7 +120,7 @@ class _ChunkAccumulator:
     text_chunk_count: int = 0
     finish_reason: str = ""
     usage: Any = None
-    metrics: Any = None
+    other_fields: dict[str, Any] = field(default_factory=dict[str, Any])  # the last ones with numbers about the answer
 
     @property
     def is_too_long(self) -> bool:
@@ -129,7 +129,8 @@ class _ChunkAccumulator:
 
     def add_chunk(self, chunk: Any) -> list[AnswerChunk]:
         self.usage = chunk.usage or self.usage
-        self.metrics = (chunk.model_extra or {}).get("metrics") or self.metrics
+        others = chunk.model_extra or {}
+        self.other_fields |= {name: others[name] for name in ("metrics", "timings") if others.get(name)}
         if not chunk.choices:
             return []
         choice = chunk.choices[0]
@@ -190,6 +191,8 @@ class ServerClient:
     api_key: str = ""
     timeouts: ServerTimeouts = DEFAULT_TIMEOUTS
     _metrics: str | None = field(default=None, init=False)  # the last metrics page; None: it is not asked for
+    _open_answers: int = field(default=0, init=False)
+    _begun_answers: int = field(default=0, init=False)  # since that page, and open ones from before it
 
     def __post_init__(self) -> None:
         self._loop, self._closed = asyncio.new_event_loop(), asyncio.Event()
@@ -248,19 +251,23 @@ class ServerClient:
 
     async def _run_request(self, body: Mapping[str, Any], response: ResponseStream) -> None:
         """Run a chat request. An error becomes the last item of the stream."""
-        before, max_tokens = self._metrics, int(body["max_tokens"])
+        before, max_tokens, is_first = self._metrics, int(body["max_tokens"]), not self._begun_answers
+        self._open_answers, self._begun_answers = self._open_answers + 1, self._begun_answers + 1
         expect_stream(max_tokens * MAX_BYTES_PER_TOKEN + MAX_OTHER_BYTES)
         try:
             async with asyncio.timeout(self.timeouts.answer_seconds(max_tokens)):
                 accumulator = await self._stream_with_retry(body, response)
-            counts = counts_of_response(accumulator.metrics)
+            counts = counts_of_response(accumulator.other_fields)
             if before is not None and counts is None:
-                counts = counts_between(before, await self._next_metrics())
+                is_alone = is_first and self._begun_answers == 1
+                counts = counts_between(before if is_alone else None, await self._next_metrics())
             response.items.put(accumulator.to_stream_end(counts))
         except ModelError as error:
             response.items.put(error)
         except Exception as error:  # noqa: BLE001 - the edge of the thread
             response.items.put(_to_model_error(error, self.url))
+        finally:
+            self._open_answers -= 1
 
     async def _stream_with_retry(self, body: Mapping[str, Any], response: ResponseStream) -> _ChunkAccumulator:
         """Stream a response. Before the first text, asks again: once after a broken connection, and under load."""
@@ -301,6 +308,7 @@ class ServerClient:
                     break
 
     async def _next_metrics(self) -> str | None:
+        self._begun_answers = self._open_answers - 1
         self._metrics = await self._metrics_page()
         return self._metrics
 

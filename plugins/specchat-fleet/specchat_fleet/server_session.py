@@ -14,6 +14,7 @@ from threading import Event as Flag
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from specchat.acceptance_counts import Acceptance
 from specchat.chat.attachments import with_attachments
 from specchat.chat.edit_contract import with_edit_contract
 from specchat.chat.events import (
@@ -260,6 +261,7 @@ class ServerAnswer:
             completion_tokens=stream_end.completion_tokens,
             steps=max(1, stream_end.completion_tokens - counts.accepted_tokens) if counts else 0,
             draft_tokens=counts.draft_tokens if counts else 0,
+            acceptance=counts.acceptance if counts else Acceptance(),
             accepted_by_drafter={SERVER_DRAFTER: counts.accepted_tokens} if counts else {},
             seconds=self.last_token_at - self.asked_at if self.last_token_at else 0.0,
             ttft_seconds=self.first_token_at - self.asked_at if self.first_token_at else 0.0,

@@ -38,8 +38,10 @@ class Served:
 
     url: str = ""
     owner: str = "vllm"
+    sizes: dict[str, int] | None = None  # those of llama.cpp
     pages: dict[str, Callable[[], str]] = field(default_factory=dict)
-    metrics: dict[str, Any] | None = None  # sent with the usage
+    metrics: dict[str, Any] | None = None  # sent with the usage, as the times
+    timings: dict[str, Any] | None = None
     asked: list[dict[str, Any]] = field(default_factory=list)
     left: threading.Event = field(default_factory=threading.Event)  # the client has disconnected
     cuts: int = 0
@@ -50,7 +52,8 @@ class Served:
 
     @property
     def models(self) -> str:
-        return json.dumps({"object": "list", "data": [{"id": MODEL, "owned_by": self.owner, "max_model_len": 4096}]})
+        sizes = {"meta": self.sizes} if self.sizes else {"max_model_len": 4096}
+        return json.dumps({"object": "list", "data": [{"id": MODEL, "owned_by": self.owner, **sizes}]})
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -147,7 +150,8 @@ class Handler(BaseHTTPRequestHandler):
     def usage(self, tokens: int) -> None:
         cached = {"prompt_tokens_details": {"cached_tokens": 4}}
         used = {"prompt_tokens": 7, "completion_tokens": tokens, "total_tokens": 7 + tokens, **cached}
-        self.chunk({"choices": [], "usage": used} | ({"metrics": self.served.metrics} if self.served.metrics else {}))
+        beside = {"metrics": self.served.metrics, "timings": self.served.timings}
+        self.chunk({"choices": [], "usage": used} | {name: value for name, value in beside.items() if value})
 
     def wait_until_left(self) -> None:
         self.connection.settimeout(10)
