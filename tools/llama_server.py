@@ -10,7 +10,7 @@ import time
 
 import xllamacpp  # pyright: ignore[reportMissingImports]
 
-THREADS = 2
+THREADS = 1  # several that spin for each other are slower where other programs run
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -163,7 +163,7 @@ def screen(trial: Trial) -> str:
 
 
 @contextmanager
-def serving(trial: Trial) -> Iterator[str]:
+def serving(trial: Trial) -> Generator[str]:
     with trial.start("serve", "--port", "0", "--token", "secret", "-P", PROFILE) as process:
         assert process.stderr is not None
         try:

@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, cast
 
 from textual.widgets import Static
 
@@ -14,6 +15,9 @@ from specchat.host.client import SessionRequest
 from specchat.profile.settings import read_settings
 from specchat.tui.app import ScreenFiles, SpecchatApp
 from tools.screen_driver import ScreenDriver
+
+if TYPE_CHECKING:
+    from textual.pilot import Pilot
 
 SIZE = (100, 40)
 
@@ -23,7 +27,7 @@ async def answer_on_screen(profile: str, question: str, tokens: int) -> dict[str
     with TemporaryDirectory() as state:
         app = SpecchatApp(SessionRequest(settings=settings), ScreenFiles(None, Path(state) / "theme"))
         async with app.run_test(size=SIZE) as pilot:
-            driver = ScreenDriver(app, pilot)
+            driver = ScreenDriver(app, cast("Pilot[object]", pilot))
             await driver.wait_until(lambda: driver.chat.presenter.session_id and driver.chat.presenter.is_idle)
             turn = await driver.ask(question)
             return {"answer": turn.answer, "footer": str(turn.query_one(".footer", Static).render())}

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -103,7 +103,7 @@ class RunningServer:
 
 
 @contextmanager
-def running(server: RealServer, packages: Path, folder: Path) -> Iterator[RunningServer]:
+def running(server: RealServer, packages: Path, folder: Path) -> Generator[RunningServer]:
     """The server, installed if it is not yet, and started."""
     if server.package:
         packages.mkdir(parents=True, exist_ok=True)

@@ -43,7 +43,8 @@ class SpecDecodeCounts:
             return None
         share = min(1.0, tokens / (self.accepted_tokens + self.verify_steps))
         counts = (self.verify_steps, self.draft_tokens, self.accepted_tokens)
-        return SpecDecodeCounts(*(round(count * share) for count in counts), self.acceptance)
+        steps, drafted, accepted = (round(count * share) for count in counts)
+        return SpecDecodeCounts(steps, drafted, accepted, self.acceptance)
 
 
 def counts_of_response(fields: Mapping[str, Any]) -> SpecDecodeCounts | None:
@@ -52,10 +53,14 @@ def counts_of_response(fields: Mapping[str, Any]) -> SpecDecodeCounts | None:
     if isinstance(metrics, Mapping) and isinstance(counts := metrics.get("speculative_decoding"), Mapping):
         names = ("num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens")
         numbers = _whole_numbers(counts.get(name) for name in names)
-        return SpecDecodeCounts(*numbers, _acceptance(counts)) if numbers else None
+        if numbers:
+            steps, drafted, accepted = numbers
+            return SpecDecodeCounts(steps, drafted, accepted, _acceptance(counts))
     if isinstance(timings, Mapping):
         numbers = _whole_numbers(timings.get(name) for name in ("predicted_n", "draft_n", "draft_n_accepted"))
-        return SpecDecodeCounts(numbers[0] - numbers[2], *numbers[1:]) if numbers else None
+        if numbers:
+            tokens, drafted, accepted = numbers
+            return SpecDecodeCounts(tokens - accepted, drafted, accepted)
     return None
 
 
@@ -137,5 +142,6 @@ def _sglang_counts(new: Mapping[str, float], grown: Mapping[str, float]) -> Spec
 
 def _counts(steps: float, drafted: float, accepted: float) -> SpecDecodeCounts | None:
     """None for samples that are no number, or endless."""
-    samples = (steps, drafted, accepted)
-    return SpecDecodeCounts(*map(round, samples)) if all(map(isfinite, samples)) else None
+    if not all(map(isfinite, (steps, drafted, accepted))):
+        return None
+    return SpecDecodeCounts(round(steps), round(drafted), round(accepted))
