@@ -52,7 +52,8 @@ def select_turn(
     turn = turns[number - 1]
     inspection = Inspection(load_steps(turn.id))
     if not inspection.steps:
-        raise UsageError(f"the steps of answer {number} are not recorded; an older version wrote it, or it is empty")
+        known = f"; acceptance by depth {rates}" if (rates := totals_from_json(turn.totals).acceptance.by_depth) else ""
+        raise UsageError(f"answer {number} has no steps; a server or an older version wrote it, or it is empty{known}")
     return InspectedTurn(number, turn, inspection)
 
 
@@ -62,8 +63,7 @@ def render_text(inspected: InspectedTurn, *, is_ascii: bool) -> Styled:
     from specchat.drawing.glyphs import ASCII, UNICODE, printable
     from specchat.drawing.inspector_lines import render_lines, step_lines
 
-    glyphs = ASCII if is_ascii else UNICODE
-    text = io.StringIO()
+    glyphs, text = ASCII if is_ascii else UNICODE, io.StringIO()
     console = Console(
         file=text, force_terminal=not is_ascii, no_color=True if is_ascii else None, highlight=False, soft_wrap=True
     )

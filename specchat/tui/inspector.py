@@ -38,7 +38,7 @@ from specchat.tui.prompt_input import PromptBox
 from specchat.tui.token_view import TokenView
 from specchat.tui.transcript_view import Transcript
 
-NO_STEPS_NOTICE = "no steps are recorded for this answer: an older version wrote it, or it has not started"
+NO_STEPS_NOTICE = "no steps are recorded for this answer: a server or an older version wrote it, or it has not begun"
 NO_PROBABILITIES_NOTICE = "no probabilities; ask while this is open to see them"
 MAX_TITLE_CHARS = 40
 MIN_SIDE_BY_SIDE_COLUMNS = 120  # narrower screens show it over the conversation

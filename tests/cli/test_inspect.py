@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from specchat.acceptance_counts import Acceptance
 from specchat.chat.events import CommittedToken, StepDone, Totals
 from specchat.history.history_reader import StoredAnswer, Thread
 from specchat.history.history_writer import HistoryWriter
@@ -70,6 +71,16 @@ def inspect(monkeypatch, *arguments: str, on_terminal: bool = False) -> Ran:
     return command(monkeypatch, "inspect", *arguments, on_terminal=on_terminal)
 
 
+def test_of_an_answer_of_a_server_the_acceptance_by_depth_is_known(monkeypatch):
+    totals = Totals(completion_tokens=4, acceptance=Acceptance((2, 1), (1, 1)))
+    with closing(HistoryWriter(history_path())) as history:
+        history.start_turn(Thread("cccc", "far away"), "0", None, {"text": "question"})
+        history.finish_turn("0", StoredAnswer("The cat", variant="server", seed=5), "stop", asdict(totals), b"")
+
+    assert "answer 1 has no steps; a server" in (said := inspect(monkeypatch).err)
+    assert said.endswith("; acceptance by depth 50% 100%\n")
+
+
 def test_without_a_history_there_is_nothing_to_look_into(monkeypatch):
     assert (inspect(monkeypatch).code, inspect(monkeypatch).err) == (
         2,
@@ -128,7 +139,7 @@ def test_a_picture_is_written(monkeypatch, tmp_path):
 @each_row(
     "arguments, said",
     [
-        (("aaaa", "--turn", "1"), "the steps of answer 1 are not recorded; an older version wrote it"),
+        (("aaaa", "--turn", "1"), "answer 1 has no steps; a server or an older version wrote it, or it is empty\n"),
         (("aaaa", "--turn", "3"), "conversation aaaa has 2 answers; there is no 3"),
         (("zzzz",), "no conversation 'zzzz'"),
     ],

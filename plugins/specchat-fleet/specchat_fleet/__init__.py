@@ -3,6 +3,7 @@
 command.py             `specchat fleet`
 server_session.py      a conversation whose answers come from a server, and its engine for the host
 server_client.py       the thread that talks to the server, with OpenAI's client library; its errors, as one line each
+retry.py               when a question goes again to a server that did not begin to answer
 bounded_body.py        how much a server may send
 server_metrics.py      the speculation counters of a server
 server_probe.py        what a running server is (`fleet join`)

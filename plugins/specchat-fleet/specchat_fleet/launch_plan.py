@@ -18,10 +18,12 @@ from specchat.profile.keys import STARTER
 from specchat.profile.shipped_drafters import starter_drafter, with_shipped_drafters
 from specchat.weights.context_window import trained_context_window
 from specchat.weights.gguf.gguf_conversion import safetensors_folder
+from specchat.weights.gguf.gguf_manifest import GgufManifest
 from specchat.weights.load_options import EMBEDDED
 from specchat_fleet.installed_servers import version_numbers
 
 LOOPBACK = "127.0.0.1"
+GGUF_NEEDED = "must be a GGUF file: 'convert_hf_to_gguf.py FOLDER --outfile FILE.gguf'"
 DOCUMENTED_VERSIONS = {"vllm": "0.33.0", "sglang": "0.5.23", "llama.cpp": "b10269"}
 SERVER_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "llama.cpp": "llama.cpp"}
 MAX_TENSOR_PARALLEL_SIZE = 8  # GPUs of one machine
@@ -53,6 +55,7 @@ class ServerConfig:
     context_tokens: int
     dtype: str = "auto"
     tensor_parallel_size: int = 1
+    gguf: str = ""  # the file of the target, where it has one
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,8 @@ def resolve_server_config(profile: Profile, tensor_parallel_size: int | None = N
     models = profile.models
     context = min(profile.limits.context, trained_context_window(models.target) or profile.limits.context)
     gpu_count = tensor_parallel_size or tensor_parallel_size_for(models.target, context)
-    return ServerConfig(_path_or_id(models.target), speculative_config_for(profile), context, models.dtype, gpu_count)
+    name, gguf = _path_or_id(models.target), _gguf_of(models.target)
+    return ServerConfig(name, speculative_config_for(profile), context, models.dtype, gpu_count, gguf)
 
 
 def _path_or_id(target: str) -> str:
@@ -77,6 +81,14 @@ def _path_or_id(target: str) -> str:
     if target == STARTER:
         return str(safetensors_folder(find_model(STARTER)))
     return str(EMBEDDED / "target") if target == "embedded" else target
+
+
+def _gguf_of(target: str) -> str:
+    """The GGUF file of a target, for llama.cpp; "" where it has none."""
+    if target == STARTER:
+        manifest = GgufManifest.from_folder(find_model(STARTER))
+        return str(manifest.files[0].path) if manifest else ""
+    return target if target.endswith(".gguf") else ""
 
 
 def speculative_config_for(profile: Profile) -> SpeculativeConfig:
@@ -168,7 +180,7 @@ def _vllm_command(config: ServerConfig, version: str, notes: list[str]) -> list[
         values |= {"parallel_drafting": True} if speculation.method == "peagle" else {}
         values |= {"prompt_lookup_max": 4, "prompt_lookup_min": 2} if speculation.method == "ngram" else {}
         command += ["--speculative-config", json.dumps(values)]
-        command += ["--per-request-spec-decode-metrics", "summary"] if release >= (0, 29) else []
+        command += ["--per-request-spec-decode-metrics", "detailed"] if release >= (0, 29) else []
     return command
 
 
@@ -201,10 +213,10 @@ def _sglang_command(config: ServerConfig, _version: str, notes: list[str]) -> li
 def _llama_cpp_command(config: ServerConfig, version: str, notes: list[str]) -> list[str]:
     """`llama-server`, for GGUF files. Build 9235 renamed the options and added types of speculation."""
     speculation = config.speculative_config
-    command = ["llama-server", "-m", _gguf_path(config.target), "--host", LOOPBACK, "--port", "8080"]
+    command = ["llama-server", "-m", config.gguf or _gguf_name(config.target), "--host", LOOPBACK, "--port", "8080"]
     command += ["-c", str(config.context_tokens), "--metrics"]
-    if not config.target.endswith(".gguf"):
-        notes.append("the model must be a GGUF file: 'convert_hf_to_gguf.py FOLDER --outfile FILE.gguf'")
+    if not config.gguf:
+        notes.append(f"the model {GGUF_NEEDED}")
     build = version.removeprefix("b")
     has_types = not build.isdigit() or int(build) >= 9235
     kinds = ("eagle3", "mtp", "dflash", "dspark")
@@ -215,7 +227,9 @@ def _llama_cpp_command(config: ServerConfig, version: str, notes: list[str]) -> 
         if speculation.method not in ("ngram", "suffix"):
             notes.append(_fallback_note(f"llama.cpp {version}", speculation.method))
         return [*command, "--spec-type", "ngram-mod"]
-    command += ["-md", _gguf_path(speculation.model)] if speculation.model else []
+    if speculation.model and not speculation.model.endswith(".gguf"):
+        notes.append(f"the {speculation.method} model {GGUF_NEEDED}")
+    command += ["-md", _gguf_name(speculation.model)] if speculation.model else []
     command += ["--spec-type", types[speculation.method], "--spec-draft-n-max"] if has_types else ["--draft-max"]
     return [*command, str(speculation.num_speculative_tokens)]
 
@@ -232,7 +246,7 @@ def _fallback_note(server: str, method: str) -> str:
     return f"{server} does not support {method}; using n-gram speculation instead"
 
 
-def _gguf_path(model: str) -> str:
+def _gguf_name(model: str) -> str:
     return model if model.endswith(".gguf") else f"{Path(model).name}.gguf"
 
 

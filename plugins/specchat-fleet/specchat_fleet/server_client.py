@@ -25,6 +25,7 @@ from openai import (
 
 from specchat.errors import ModelError
 from specchat_fleet.bounded_body import HEADERS, BodyError, bound_body, expect_stream
+from specchat_fleet.retry import asked_seconds, is_overload, seconds_until_retry
 from specchat_fleet.server_metrics import MAX_COUNT, SpecDecodeCounts, counts_between, counts_of_response
 
 FALLBACK_HINT = "--profile chat works without a server"
@@ -44,6 +45,7 @@ class ServerTimeouts:
     seconds_per_token: float = 5.0
     page_seconds: float = 5.0
     metrics_seconds: float = 1.0
+    retry_seconds: float = 0.5  # the first wait for an overloaded server; each further one is twice as long
 
     def answer_seconds(self, max_tokens: int) -> float:
         return self.read_seconds + max_tokens * self.seconds_per_token
@@ -76,6 +78,13 @@ class CallChunk:
 
 
 @dataclass(frozen=True)
+class Overloaded:
+    """The server did not begin to answer; the question goes again after so many seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
 class StreamEnd:
     finish_reason: str  # the server's value
     prompt_tokens: int = 0
@@ -85,7 +94,7 @@ class StreamEnd:
 
 
 AnswerChunk = TextChunk | ThinkingChunk | CallChunk
-StreamItem = AnswerChunk | StreamEnd | ModelError
+StreamItem = AnswerChunk | Overloaded | StreamEnd | ModelError
 
 
 class ResponseStream:
@@ -111,7 +120,7 @@ class _ChunkAccumulator:
     text_chunk_count: int = 0
     finish_reason: str = ""
     usage: Any = None
-    metrics: Any = None
+    other_fields: dict[str, Any] = field(default_factory=dict[str, Any])  # the last ones with numbers about the answer
 
     @property
     def is_too_long(self) -> bool:
@@ -120,7 +129,8 @@ class _ChunkAccumulator:
 
     def add_chunk(self, chunk: Any) -> list[AnswerChunk]:
         self.usage = chunk.usage or self.usage
-        self.metrics = (chunk.model_extra or {}).get("metrics") or self.metrics
+        others = chunk.model_extra or {}
+        self.other_fields |= {name: others[name] for name in ("metrics", "timings") if others.get(name)}
         if not chunk.choices:
             return []
         choice = chunk.choices[0]
@@ -181,6 +191,8 @@ class ServerClient:
     api_key: str = ""
     timeouts: ServerTimeouts = DEFAULT_TIMEOUTS
     _metrics: str | None = field(default=None, init=False)  # the last metrics page; None: it is not asked for
+    _open_answers: int = field(default=0, init=False)
+    _begun_answers: int = field(default=0, init=False)  # since that page, and open ones from before it
 
     def __post_init__(self) -> None:
         self._loop, self._closed = asyncio.new_event_loop(), asyncio.Event()
@@ -239,33 +251,44 @@ class ServerClient:
 
     async def _run_request(self, body: Mapping[str, Any], response: ResponseStream) -> None:
         """Run a chat request. An error becomes the last item of the stream."""
-        before, max_tokens = self._metrics, int(body["max_tokens"])
+        before, max_tokens, is_first = self._metrics, int(body["max_tokens"]), not self._begun_answers
+        self._open_answers, self._begun_answers = self._open_answers + 1, self._begun_answers + 1
         expect_stream(max_tokens * MAX_BYTES_PER_TOKEN + MAX_OTHER_BYTES)
         try:
             async with asyncio.timeout(self.timeouts.answer_seconds(max_tokens)):
                 accumulator = await self._stream_with_retry(body, response)
-            counts = counts_of_response(accumulator.metrics)
+            counts = counts_of_response(accumulator.other_fields)
             if before is not None and counts is None:
-                counts = counts_between(before, await self._next_metrics())
+                is_alone = is_first and self._begun_answers == 1
+                counts = counts_between(before if is_alone else None, await self._next_metrics())
             response.items.put(accumulator.to_stream_end(counts))
         except ModelError as error:
             response.items.put(error)
         except Exception as error:  # noqa: BLE001 - the edge of the thread
             response.items.put(_to_model_error(error, self.url))
+        finally:
+            self._open_answers -= 1
 
     async def _stream_with_retry(self, body: Mapping[str, Any], response: ResponseStream) -> _ChunkAccumulator:
-        """Stream a response. Reconnects once when the connection breaks before the first text."""
-        accumulator = _ChunkAccumulator(body["max_tokens"])
-        try:
-            await self._stream(body, response, accumulator)
-        except Exception as error:
-            if not _is_connection_error(error) or accumulator.text_chunk_count:
-                raise self._interrupted_error(error, accumulator) from error
+        """Stream a response. Before the first text, asks again: once after a broken connection, and under load."""
+        breaks = overloads = 0
+        while True:
             accumulator = _ChunkAccumulator(body["max_tokens"])
-            await self._stream(body, response, accumulator)
-        if not accumulator.finish_reason:
-            raise self._interrupted_error(None, accumulator)
-        return accumulator
+            try:
+                await self._stream(body, response, accumulator)
+            except Exception as error:
+                wait = seconds_until_retry(error, overloads, self.timeouts.retry_seconds)
+                is_broken = _is_connection_error(error)
+                if accumulator.text_chunk_count or (wait is None and not (is_broken and not breaks)):
+                    raise self._interrupted_error(error, accumulator) from error
+                breaks, overloads = breaks + is_broken, overloads + (wait is not None)
+                if wait is not None:
+                    response.items.put(Overloaded(wait))
+                    await asyncio.sleep(wait)
+                continue
+            if not accumulator.finish_reason:
+                raise self._interrupted_error(None, accumulator)
+            return accumulator
 
     def _interrupted_error(self, error: Exception | None, accumulator: _ChunkAccumulator) -> Exception:
         if accumulator.text_chunk_count and (error is None or _is_connection_error(error)):
@@ -285,6 +308,7 @@ class ServerClient:
                     break
 
     async def _next_metrics(self) -> str | None:
+        self._begun_answers = self._open_answers - 1
         self._metrics = await self._metrics_page()
         return self._metrics
 
@@ -348,8 +372,10 @@ def _describe(error: Exception, url: str) -> str:
             return f"the server at {url} needs an API key; write it to a file, and set models.api_key_file"
         case APIStatusError(status_code=404):
             return f"the server at {url} does not have this: {_server_message(error)}"
-        case APIStatusError(status_code=429):
-            return f"the server at {url} is overloaded: {_server_message(error)}"
+        case APIStatusError() if is_overload(error):
+            asked = asked_seconds(error)
+            until = f", and asks to wait {asked:.0f} s" if asked else ""
+            return f"the server at {url} is overloaded{until}: {_server_message(error)}"
         case APIStatusError(status_code=code):
             return f"the server at {url} refused with {code}: {_server_message(error)}"
         case APIError():

@@ -55,9 +55,12 @@ def served_models(client: ServerClient) -> list[ServedModel]:
 
 
 def _to_served_model(model: dict[str, Any]) -> ServedModel | None:
-    """One entry of the list, None for a name that no profile can have; llama.cpp has the context window in `meta`."""
+    """One entry of the list, None for a name that no profile can have; llama.cpp has in `meta` the context
+    window it was started with, and that of the training.
+    """
     meta, name = model.get("meta"), str(model["id"])
-    window = model.get("max_model_len") or (meta.get("n_ctx_train") if isinstance(meta, dict) else None)
+    sizes = meta if isinstance(meta, dict) else {}
+    window = model.get("max_model_len") or sizes.get("n_ctx") or sizes.get("n_ctx_train")
     if not name.isprintable() or len(name) > MAX_NAME_CHARACTERS:
         return None
     is_window = isinstance(window, int) and 0 < window < MAX_CONTEXT_TOKENS

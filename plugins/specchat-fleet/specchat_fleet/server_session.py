@@ -14,6 +14,7 @@ from threading import Event as Flag
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from specchat.acceptance_counts import Acceptance
 from specchat.chat.attachments import with_attachments
 from specchat.chat.edit_contract import with_edit_contract
 from specchat.chat.events import (
@@ -39,6 +40,7 @@ from specchat_fleet.server_client import (
     DEFAULT_TIMEOUTS,
     FALLBACK_HINT,
     CallChunk,
+    Overloaded,
     ServerClient,
     ServerTimeouts,
     StreamEnd,
@@ -174,12 +176,15 @@ class ServerAnswer:
         body = chat_completion_body(profile, self.turns, self.request, self.seed)
         backend, url = profile.models.backend, profile.models.url
         name = "the server" if backend == "openai" else backend
-        yield Routed(SERVER_DRAFTER, 0, f"{name} at {url} chooses the drafter", self.seed)
+        routed = [Routed(SERVER_DRAFTER, 0, f"{name} at {url} chooses the drafter", self.seed)]  # until it is sent
         beginning, stream_end = self.request.answer_prefix, StreamEnd("cancelled")
         response = self.client.stream_chat(body)
         try:
             while not self.cancelled.is_set():
-                match response.next_item(POLL_SECONDS):
+                item = response.next_item(POLL_SECONDS)
+                if routed and isinstance(item, TextChunk | ThinkingChunk | CallChunk):
+                    yield routed.pop()
+                match item:
                     case ThinkingChunk(text=text):
                         self._on_token()
                         self.thinking_ended_at = self.last_token_at
@@ -195,6 +200,8 @@ class ServerAnswer:
                         yield from self._on_call(chunk)
                     case StreamEnd() as stream_end:
                         break
+                    case Overloaded(seconds=seconds):
+                        yield Waiting(f"the server at {url}, which is overloaded, for {seconds:.1f} s")
                     case ModelError() as error:
                         raise error
                     case None:
@@ -202,6 +209,7 @@ class ServerAnswer:
         finally:
             response.cancel()
             self._store_turn(stream_end)
+        yield from routed
         yield Finished(self._finish_reason(stream_end), self._totals(stream_end))
 
     def set_load(self, waiting_requests: int, *, is_urgent: bool = False) -> None:
@@ -253,6 +261,7 @@ class ServerAnswer:
             completion_tokens=stream_end.completion_tokens,
             steps=max(1, stream_end.completion_tokens - counts.accepted_tokens) if counts else 0,
             draft_tokens=counts.draft_tokens if counts else 0,
+            acceptance=counts.acceptance if counts else Acceptance(),
             accepted_by_drafter={SERVER_DRAFTER: counts.accepted_tokens} if counts else {},
             seconds=self.last_token_at - self.asked_at if self.last_token_at else 0.0,
             ttft_seconds=self.first_token_at - self.asked_at if self.first_token_at else 0.0,

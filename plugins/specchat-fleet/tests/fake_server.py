@@ -10,6 +10,7 @@
 "broken"      a chunk that is not JSON
 "nothing"     an empty stream
 "refuse 500"  an error with this status
+"busy 2"      `busy_status` this often, with `busy_headers`; then one word
 "call [...]"  tool calls with these names and arguments (a text), in pieces
 "call again"  a call with the id of another one
 "echo"        the request body, as JSON
@@ -21,7 +22,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -37,16 +38,22 @@ class Served:
 
     url: str = ""
     owner: str = "vllm"
+    sizes: dict[str, int] | None = None  # those of llama.cpp
     pages: dict[str, Callable[[], str]] = field(default_factory=dict)
-    metrics: dict[str, Any] | None = None  # sent with the usage
+    metrics: dict[str, Any] | None = None  # sent with the usage, as the times
+    timings: dict[str, Any] | None = None
     asked: list[dict[str, Any]] = field(default_factory=list)
     left: threading.Event = field(default_factory=threading.Event)  # the client has disconnected
     cuts: int = 0
+    busy_status: int = 503
+    busy_headers: Mapping[str, str] = field(default_factory=dict)
+    busy_code: str = ""
     open: list[socket.socket] = field(default_factory=list)
 
     @property
     def models(self) -> str:
-        return json.dumps({"object": "list", "data": [{"id": MODEL, "owned_by": self.owner, "max_model_len": 4096}]})
+        sizes = {"meta": self.sizes} if self.sizes else {"max_model_len": 4096}
+        return json.dumps({"object": "list", "data": [{"id": MODEL, "owned_by": self.owner, **sizes}]})
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -74,6 +81,9 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(404, json.dumps({"error": {"message": f"The model `{body['model']}` does not exist."}}))
         elif verb == "refuse":
             self.answer(int(rest), json.dumps({"error": {"message": "something is\nwrong", "type": "Error"}}))
+        elif verb == "busy" and len(self.served.asked) <= int(rest):
+            error = {"message": "come back later", "code": self.served.busy_code}
+            self.answer(self.served.busy_status, json.dumps({"error": error}), self.served.busy_headers)
         elif verb == "late" and not self.served.cuts:
             self.served.cuts += 1
             self.close_connection = True  # without a word
@@ -114,7 +124,7 @@ class Handler(BaseHTTPRequestHandler):
                 self.connection.close()
                 return
             case _:
-                count = int(rest) if rest.isdigit() else 1
+                count = int(rest) if rest.isdigit() and verb != "busy" else 1
                 self.words([f"word{number} " for number in range(count)], "stop", pause=verb == "slowly")
                 if verb != "bare":
                     self.usage(count)
@@ -140,7 +150,8 @@ class Handler(BaseHTTPRequestHandler):
     def usage(self, tokens: int) -> None:
         cached = {"prompt_tokens_details": {"cached_tokens": 4}}
         used = {"prompt_tokens": 7, "completion_tokens": tokens, "total_tokens": 7 + tokens, **cached}
-        self.chunk({"choices": [], "usage": used} | ({"metrics": self.served.metrics} if self.served.metrics else {}))
+        beside = {"metrics": self.served.metrics, "timings": self.served.timings}
+        self.chunk({"choices": [], "usage": used} | {name: value for name, value in beside.items() if value})
 
     def wait_until_left(self) -> None:
         self.connection.settimeout(10)
@@ -155,11 +166,13 @@ class Handler(BaseHTTPRequestHandler):
         data = text.encode()
         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
 
-    def answer(self, status: int, text: str) -> None:
+    def answer(self, status: int, text: str, headers: Mapping[str, str] = {}) -> None:
         data = text.encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json" if text.startswith("{") else "text/plain; version=0.0.4")
         self.send_header("Content-Length", str(len(data)))
+        for name, value in headers.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(data)
 

@@ -13,6 +13,7 @@ from metrics_pages import VLLM
 from specchat.devices import CUDA
 from specchat.hub.machine import Device
 from specchat.profile import Profile, load_profile
+from specchat.weights.gguf.gguf_manifest import GgufManifest, SourceFile
 from specchat_fleet.installed_servers import installed_version
 from specchat_fleet.launch_plan import DOCUMENTED_VERSIONS, EMBEDDED, LaunchPlan, plan_launch, resolve_server_config
 from tests.each_row import each_row
@@ -98,7 +99,21 @@ def test_llama_cpp_takes_gguf_files_and_renamed_its_options():
     assert (after(new, "-m"), after(new, "-md"), after(new, "--spec-draft-n-max")) == ("big.gguf", "small.gguf", "5")
     assert after(new, "--spec-type") == "draft-simple"
     assert after(old, "--draft-max") == "5" and "--spec-type" not in old.command
-    assert "GGUF" in new.notes[0]
+    assert ["the model must be a GGUF file", "the draft model must be a GGUF file"] == [
+        note.partition(":")[0] for note in new.notes
+    ]
+
+
+def test_llama_cpp_takes_the_file_of_a_model_that_is_one(tmp_path, monkeypatch):
+    own = launch("llama.cpp", **variant("lookup", **{"models.target": str(tmp_path / "own.gguf")}))
+    manifest = GgufManifest((SourceFile(tmp_path / "starter.gguf", 1, 1),), "Q4_1", ())
+    monkeypatch.setattr("specchat_fleet.launch_plan.find_model", lambda _name: tmp_path)
+    monkeypatch.setattr("specchat_fleet.launch_plan.safetensors_folder", lambda folder: folder)
+    monkeypatch.setattr(GgufManifest, "from_folder", lambda _folder: manifest)
+    starter = launch("llama.cpp", **variant("lookup", **{"models.target": "starter"}))
+
+    assert (str(tmp_path / "own.gguf"), ()) == (after(own, "-m"), own.notes)
+    assert (str(tmp_path / "starter.gguf"), ()) == (after(starter, "-m"), starter.notes)
 
 
 @each_row("server", ["vllm", "sglang"])

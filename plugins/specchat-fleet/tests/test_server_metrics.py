@@ -65,4 +65,31 @@ def test_other_requests_change_the_acceptance_rate_but_not_the_number_of_tokens(
 
 @each_row("told", [None, {}, {"speculative_decoding": None}, {"speculative_decoding": {"num_spec_steps": 1}}, "what"])
 def test_a_response_without_speculation_metrics_has_no_counts(told):
-    assert counts_of_response(told) is None
+    assert counts_of_response({"metrics": told}) is None
+    assert counts_of_response({"timings": told}) is None
+
+
+SUMS = {"num_spec_steps": 10, "num_draft_tokens": 20, "num_accepted_draft_tokens": 9}
+
+
+@each_row(
+    "name, told, tested, accepted",
+    [
+        ("steps", {"per_step_drafted": [2, 2, 1, 0], "per_step_accepted": [2, 0, 1, 0]}, (3, 1), (2, 1)),
+        ("a histogram", {"acceptance_histogram": [5, 1, 4], "num_spec_tokens": 2}, (10, 5), (5, 4)),
+        ("shorter drafts in it", {"acceptance_histogram": [5, 1, 4], "num_spec_tokens": 3}, (), ()),
+        ("a histogram of other sums", {"acceptance_histogram": [5, 1, 5], "num_spec_tokens": 2}, (), ()),
+        ("more accepted than drafted", {"per_step_drafted": [1], "per_step_accepted": [2]}, (), ()),
+        ("less than none", {"per_step_drafted": [1], "per_step_accepted": [-1]}, (), ()),
+        ("one step too few", {"per_step_drafted": [1, 1], "per_step_accepted": [1]}, (), ()),
+        ("a step that is endless", {"per_step_drafted": [10**9], "per_step_accepted": [10**9]}, (), ()),
+        ("steps that are texts", {"per_step_drafted": ["2"], "per_step_accepted": ["1"]}, (), ()),
+        ("numbers for lists", {"per_step_drafted": 2, "per_step_accepted": 1, "acceptance_histogram": 4}, (), ()),
+        ("negative counts", {"acceptance_histogram": [-5, 11, 4], "num_spec_tokens": 2}, (), ()),
+    ],
+)
+def test_acceptance_by_depth_is_known_from_steps_and_from_drafts_of_one_length(name, told, tested, accepted):
+    counts = counts_of_response({"metrics": {"speculative_decoding": SUMS | told}})
+
+    assert counts is not None and counts.scaled_to(5) is not None
+    assert (tested, accepted) == (tuple(counts.acceptance.tested), tuple(counts.acceptance.accepted))

@@ -59,6 +59,14 @@ def test_any_other_server_is_openai():
     )
 
 
+def test_the_window_of_llama_cpp_is_that_of_its_start_not_of_the_training():
+    sizes = {"n_ctx": 2048, "n_ctx_train": 8192}
+    with serving(owner="llamacpp", sizes=sizes) as served:
+        assert [2048] == [model.context_window for model in probe(served).models]
+    with serving(owner="llamacpp", sizes={"n_ctx_train": 8192}) as served:
+        assert [8192] == [model.context_window for model in probe(served).models]
+
+
 def test_an_old_version_is_outdated():
     with serving(pages={"/version": lambda: '{"version": "0.6.3.post1"}'}) as served:
         assert probe(served).is_outdated

@@ -365,7 +365,6 @@ def test_a_server_that_sends_nothing_times_out(served):
     "question, expected",
     [
         ("refuse 500", "refused with 500: something is wrong"),
-        ("refuse 429", "is overloaded: something is wrong"),
         ("refuse 401", "needs an API key"),
         ("broken", "does not follow OpenAI's API (JSONDecodeError)"),
         ("nothing", "sent no valid answer"),
@@ -421,6 +420,49 @@ def test_without_them_the_totals_have_the_difference_of_the_metrics_pages(served
     assert isinstance(finished, Finished)
     assert (finished.totals.draft_tokens, finished.totals.accepted_by_drafter) == (12, {"server": 6})
     assert finished.totals.tokens_per_step == 2.5
+
+
+def test_a_page_tells_nothing_about_an_answer_that_another_one_came_before_or_beside(served):
+    grown = iter(range(100))
+
+    def page() -> str:
+        count = next(grown)
+        return VLLM.format(drafts=4 * count, drafted=12 * count, accepted=6 * count)
+
+    served.pages["/metrics"] = page
+    shared = engine(served.url)
+    session, cancelled = shared.create_session(), Flag()
+    for event in session.ask("slowly 1000", cancelled):
+        if isinstance(event, TextDelta) and event.text:
+            cancelled.set()
+    assert served.left.wait(120)
+    waiting = shared.create_session().ask("silent")
+    drafted = list[int]()
+    for is_beside in (False, False, True):
+        while is_beside and served.asked[-1]["messages"][-1]["content"] != "silent":
+            next(waiting)
+        drafted.append(ask(session, "count 10")[-1].totals.draft_tokens)
+    waiting.close()
+
+    assert [0, 12, 0] == drafted
+
+
+def test_the_totals_have_the_sums_that_llama_cpp_sends_with_its_times():
+    timings = {"predicted_n": 10, "predicted_ms": 25.5, "draft_n": 12, "draft_n_accepted": 6}
+    with serving(owner="llamacpp", timings=timings) as served:
+        *_, finished = ask(engine(served.url, **{"models.backend": "openai"}).create_session(), "count 10")
+
+    totals = finished.totals
+    assert (totals.draft_tokens, totals.accepted_by_drafter, totals.steps) == (12, {"server": 6}, 4)
+
+
+def test_the_totals_have_the_acceptance_by_depth_that_a_server_tells():
+    counts = {"num_spec_steps": 4, "num_draft_tokens": 8, "num_accepted_draft_tokens": 5}
+    steps = {"per_step_drafted": [3, 1, 1, 3], "per_step_accepted": [3, 1, 0, 1]}
+    with serving(metrics={"speculative_decoding": counts | steps}) as served:
+        *_, finished = ask(engine(served.url).create_session(), "count 10")
+
+    assert ((4, 2, 1), (3, 1, 1)) == (finished.totals.acceptance.tested, finished.totals.acceptance.accepted)
 
 
 def test_without_metrics_the_totals_have_no_draft_tokens(served):
