@@ -21,8 +21,10 @@ from specchat.errors import InputError
 from specchat.profile.project_file import find_project_file
 from specchat.refactoring.project_mentions import files_with
 from specchat.refactoring.python_text import open_python
+from specchat.refactoring.removals import parsed
 from specchat.refactoring.splices import RefusedError
 from specchat.regular_file import read_regular_file
+from specchat.syntax.parse import syntax_tree
 from tests.each_row import each_row
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes in folders here")
@@ -160,6 +162,28 @@ def test_a_search_that_cannot_be_is_a_sentence(tmp_path, pattern):
     tool = SearchTool(ProjectFiles(WorkspaceRoots(tmp_path)), 2000)
 
     assert "Traceback" not in tool.run({"pattern": pattern}, threading.Event()).text
+
+
+@each_row(
+    "language, nested",
+    [
+        ("javascript", "const a = " + "x => {" * 40_000 + "}" * 40_000),
+        ("javascript", "const a = " + "(" * 100_000 + "1" + ")" * 100_000),
+        ("typescript", "const a = 1" + " + 1" * 100_000),
+        ("rust", "fn f() { a" + ".b()" * 100_000 + "; }"),
+        ("json", "[" * 100_000 + "]" * 100_000),
+        ("python", "a = " + "[" * 100_000 + "]" * 100_000),
+    ],
+)
+def test_a_tree_that_is_nested_too_deeply_is_none_and_a_renaming_is_refused(language, nested):
+    assert syntax_tree(nested, language) is None
+    if language != "json":
+        with pytest.raises(RefusedError, match="too deeply nested"):
+            parsed(nested, language)
+
+
+def test_a_long_text_of_many_short_statements_has_a_tree():
+    assert syntax_tree("a = [1, [2, (3)]]\n" * 20_000, "python") is not None
 
 
 @each_row("deep", ["-" * 100_000 + "1", "a." * 100_000 + "b", "(" * 100_000, "1+" * 100_000 + "1"])

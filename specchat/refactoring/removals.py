@@ -28,7 +28,8 @@ from specchat.refactoring.splices import (
     whole_area,
 )
 from specchat.syntax.definitions import Definition, definitions
-from specchat.syntax.parse import COMMENT_TYPES, MAX_PARSED_CHARACTERS, ancestors, find_nodes, node_text, syntax_tree
+from specchat.syntax.languages import load_grammar
+from specchat.syntax.parse import COMMENT_TYPES, ancestors, find_nodes, node_text, syntax_tree
 
 # `logger.info(…)`, `self._log.warning(…)`, `logging.getLogger(__name__).debug(…)`
 LOGGING_CALL = (
@@ -91,7 +92,7 @@ def remove_things(text: str, language: str, remove: Remove, area: Area) -> Step:
 def parsed(text: str, language: str) -> Node:
     """The tree of a text without syntax errors."""
     root = syntax_tree(text, language)
-    if root is None and len(text) <= MAX_PARSED_CHARACTERS:
+    if root is None and load_grammar(language) is None:
         raise UnknownLanguageError(f"{language or 'plain text'} has no grammar")
     if root is None or root.has_error:
         raise RefusedError("the file does not parse" if root else TOO_LONG)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-TOO_LONG = "the file is too long to look at all of it"
+TOO_LONG = "the file is too long, or too deeply nested, to look at all of it"
 
 
 class RefusedError(Exception):

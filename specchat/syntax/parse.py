@@ -10,6 +10,7 @@ from specchat.syntax.languages import load_grammar
 COMMENT_TYPES = ("comment", "line_comment", "block_comment", "html_block_comment")
 MAX_SHOWN_CHARACTERS = 60
 MAX_PARSED_CHARACTERS = 2**21
+MAX_TREE_DEPTH = 10_000  # a query takes minutes where its depth no longer fits into 16 bits
 
 
 @dataclass(frozen=True)
@@ -24,12 +25,29 @@ class SyntaxDiagnostic:
 
 
 def syntax_tree(text: str, language: str) -> Node | None:
-    """The root of the tree; None for plain text, and for a text that would take seconds to parse.
+    """The root of the tree; None for plain text, and for a text that would take seconds to look at.
 
     Rows and columns count UTF-8 bytes.
     """
     grammar = load_grammar(language) if len(text) <= MAX_PARSED_CHARACTERS else None
-    return Parser(grammar).parse(text.encode()).root_node if grammar else None
+    root = Parser(grammar).parse(text.encode()).root_node if grammar else None
+    return None if root is None or _is_too_deep(root) else root
+
+
+def _is_too_deep(root: Node) -> bool:
+    """Whether its nodes are nested more deeply than people write. Small trees are not looked at."""
+    if root.descendant_count <= MAX_TREE_DEPTH:
+        return False
+    cursor, depth = root.walk(), 0
+    while depth <= MAX_TREE_DEPTH:
+        if cursor.goto_first_child():
+            depth += 1
+            continue
+        while not cursor.goto_next_sibling():
+            if not cursor.goto_parent():
+                return False
+            depth -= 1
+    return True
 
 
 def syntax_diagnostics(text: str, language: str) -> list[SyntaxDiagnostic] | None:
