@@ -1,6 +1,6 @@
 """How soon a stream of `specchat serve` speaks, and how long it is silent: a long cold prompt through each API.
 
-    python -m tools.first_bytes --address http://127.0.0.1:8011 --words 2300
+    python -m tools.first_bytes --address http://127.0.0.1:8011 --words 3000
 
 A server must run there, `specchat serve --port 8011` with the model that is measured. Each request has a text of its
 own, so that no part of it is in the cache. Prints the row of each API.
@@ -123,7 +123,7 @@ def listen(address: str, path: str, body: Body) -> Received:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.first_bytes", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--address", default="http://127.0.0.1:8011")
-    parser.add_argument("--words", type=int, default=2300, help="of the prompt; 1.3 tokens each")
+    parser.add_argument("--words", type=int, default=3000, help="of the prompt, each a token of most models")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     draw, model = random.Random(options.seed), model_of(options.address)

@@ -2,7 +2,7 @@
 
 An API translates its requests to an EngineRequest (or a FimRequest), and the answer by a Reply.
 
-A stream speaks at once: when nothing has come within a tenth of a second, its headers are sent with a sign of life,
+A stream speaks at once: when nothing has come within 80 ms, its headers are sent with a sign of life,
 and every ten seconds without a text another one. An error before that has its own status code; a later one is in the
 stream.
 """
