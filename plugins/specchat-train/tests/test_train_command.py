@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from specchat.cli.main import run
+from specchat.plugins import own_plugins
 from specchat.weights.load_options import EMBEDDED
-from specchat_train import command
 from tests.tiny import speaking
 
 
@@ -71,7 +71,7 @@ def test_errors_are_one_line(arguments, code, message, rows, tmp_path, capfd):
 
 
 def test_a_kind_whose_drafter_is_not_installed_is_an_error_before_anything_is_trained(monkeypatch, tmp_path, capfd):
-    monkeypatch.setattr(command, "all_drafters", dict)
+    monkeypatch.setattr(own_plugins, "find_extensions", lambda _kind: {})
 
     for words in (["head", "--kind", "medusa", "--target", "nowhere"], ["continue", EMBEDDED / "eagle"]):
         assert 2 == train(*words, "--data", "nowhere", "--out", tmp_path / "out")
