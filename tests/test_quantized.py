@@ -45,7 +45,7 @@ def test_no_drafter_changes_the_text(weights, variant):
 @pytest.mark.full
 def test_a_profile_sets_the_weight_formats_of_target_and_draft():
     loaded = engine(weights="int8", draft_weights="nf4", draft_device="cpu", embedding_device="cpu", heads=())
-    target, draft = loaded.resources.target, loaded.draft_model
+    target, draft = loaded.resources.target, loaded.resources.draft_model
 
     if native_kernels().library is not None:
         assert isinstance(target.weights.lm_head, PackedLinear)

@@ -28,6 +28,7 @@ DATES = {  # where the wall clock dates something that is stored or shown
     "host/protocol.py", "text/chat_template.py",
 }  # fmt: skip
 DATES_OF_PLUGINS = {
+    "specchat-fleet/specchat_fleet/retry.py",  # a server may name the date until which it is overloaded
     "specchat-serve/specchat_serve/choices.py", "specchat-serve/specchat_serve/ollama_api.py",
     "specchat-serve/specchat_serve/openai_responses.py",
     "specchat-serve/specchat_serve/server.py", "specchat-train/specchat_train/model_card.py",
