@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -138,12 +139,15 @@ def test_ctrl_c_keeps_what_came_and_the_next_pull_says_that_it_goes_on(hub, monk
     told = {"HF_ENDPOINT": hub.endpoint, "HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "0"}
     line = [sys.executable, "-m", "specchat", "models", "pull", MODEL, "--yes"]
     with subprocess.Popen(line, env={**os.environ, **told}, stderr=subprocess.PIPE, text=True) as asking:
-        while not list(tmp_path.glob("hub/*/blobs/*.incomplete")) or _partial(tmp_path).stat().st_size < 1 << 20:
-            assert asking.poll() is None
-            time.sleep(0.02)
-        asking.send_signal(signal.SIGINT)
-        _, said = asking.communicate(timeout=180)
-    here = _partial(tmp_path).stat().st_size
+        try:
+            while _partial_bytes(tmp_path) < 1 << 20:
+                assert asking.poll() is None
+                time.sleep(0.02)
+            asking.send_signal(signal.SIGINT)
+            _, said = asking.communicate(timeout=180)
+        finally:
+            asking.kill()
+    here = _partial_bytes(tmp_path)
     hub.trickle_after = None
 
     ran = pulled(monkeypatch, MODEL, "--yes")
@@ -231,6 +235,10 @@ def test_a_folder_that_the_cache_only_points_to_is_left_alone(hub, monkeypatch, 
     assert (mine / "weights").exists()
 
 
-def _partial(tmp_path: Path) -> Path:
-    """The one large file that is on its way."""
-    return max(tmp_path.glob("hub/*/blobs/*.incomplete"), key=lambda path: path.stat().st_size)
+def _partial_bytes(tmp_path: Path) -> int:
+    """The size of the largest file that is on its way; small ones come and go meanwhile."""
+    sizes = [0]
+    for path in tmp_path.glob("hub/*/blobs/*.incomplete"):
+        with suppress(FileNotFoundError):
+            sizes.append(path.stat().st_size)
+    return max(sizes)
