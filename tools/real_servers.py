@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from specchat_bench.columns import markdown_table
 from tests.clients.world import new_world
 from tools.real_servers_checks import CHECKS, Failure, Trial
 from tools.real_servers_faults import FAULT_CHECKS
@@ -56,9 +57,8 @@ def run_checks(server: RealServer, packages: Path, tokens: int = TOKENS) -> Mapp
 def table(results: Mapping[str, Mapping[str, str]]) -> str:
     """A row for each check, a column for each server."""
     names = dict.fromkeys(name for cells in results.values() for name in cells)
-    lines = [["", *results], ["---"] * (len(results) + 1)]
-    lines += [[name, *(cells.get(name, NOT_THERE) for cells in results.values())] for name in names]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    rows = [[name, *(cells.get(name, NOT_THERE) for cells in results.values())] for name in names]
+    return markdown_table(["", *results], rows)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -17,6 +17,7 @@ from typing import Any
 
 from specchat.chat.request import Request
 from specchat.profile import Profile, load_profile
+from specchat.refactoring.splices import count_of
 from specchat_fleet.server_session import chat_completion_body
 from tests.clients.world import World
 from tools.real_servers_starts import RunningServer
@@ -187,13 +188,17 @@ def through_serve(trial: Trial) -> str:
     return ""
 
 
-def agent(trial: Trial) -> str:
-    """A loop of the agent, to its end; a small model may call nothing."""
-    ran = trial.run("-p", "Which files are here?", "--json", "-P", PROFILE, "--agent", *trial.greedy)
+def calls_of_agent(trial: Trial, question: str, *words: str) -> int:
+    """The calls of a loop of the agent that came to its end."""
+    ran = trial.run("-p", question, "--json", "-P", PROFILE, "--agent", *words)
     lines = [json.loads(line) for line in ran.out.splitlines()]
     expect(lines and not lines[-1].get("is_error"), f"{lines[-1:]} {ran.err}")
-    calls = sum(line.get("update", {}).get("sessionUpdate") == "tool_call" for line in lines)
-    return f"{calls} call{'' if calls == 1 else 's'}"
+    return sum(line.get("update", {}).get("sessionUpdate") == "tool_call" for line in lines)
+
+
+def agent(trial: Trial) -> str:
+    """A small model may call nothing."""
+    return count_of(calls_of_agent(trial, "Which files are here?", *trial.greedy), "call")
 
 
 def two_at_once(trial: Trial) -> str:

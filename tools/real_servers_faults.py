@@ -9,8 +9,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from specchat.refactoring.splices import count_of
 from specchat_fleet.retry import MAX_RETRIES
-from tools.real_servers_checks import MODEL_EXIT_CODE, PROFILE, Ran, Trial, expect, join
+from tools.real_servers_checks import MODEL_EXIT_CODE, PROFILE, Ran, Trial, calls_of_agent, expect, join
 
 CHAT = "/v1/chat/completions"
 RETRY_AFTER_SECONDS = 2.0
@@ -58,7 +59,7 @@ def always(status: int, attempts: int) -> Callable[[Trial], str]:
         )
         expect(ran.code == MODEL_EXIT_CODE and len(error_lines(ran)) == 1, f"{ran.code}: {ran.err}")
         expect(len(requests) == attempts, f"{len(requests)} requests")
-        return f"{attempts} request{'' if attempts == 1 else 's'}"
+        return count_of(attempts, "request")
 
     return check
 
@@ -99,11 +100,9 @@ def all_requests(trial: Trial) -> Sequence[Mapping[str, Any]]:
 def agent_calls(trial: Trial) -> str:
     """It calls an offered tool, and answers when its result has come."""
     trial.post("/_llmock/reset", {})
-    ran = trial.run("-p", "list the files of this folder", "--json", "-P", PROFILE, "--agent")
-    lines = [json.loads(line) for line in ran.out.splitlines()]
-    calls = [line for line in lines if line.get("update", {}).get("sessionUpdate") == "tool_call"]
-    expect(calls and lines and not lines[-1].get("is_error"), f"{lines[-1:]} {ran.err}")
-    return f"{len(calls)} call{'' if len(calls) == 1 else 's'}"
+    calls = calls_of_agent(trial, "list the files of this folder")
+    expect(calls, "no call")
+    return count_of(calls, "call")
 
 
 FAULT_CHECKS: Mapping[str, Callable[[Trial], str | None]] = {

@@ -27,8 +27,10 @@ def missing_plugin(what: str, command: str) -> UsageError:
 
 def missing_variant(name: str) -> str:
     """What to do where a variant of one of our plugins is not installed; "" for any other name."""
-    plugin = PLUGIN_BY_VARIANT.get(name) if name not in find_extensions("drafters") else None
-    return f"variant {name!r} is of a plugin; {install_line(plugin)} installs it" if plugin else ""
+    plugin = PLUGIN_BY_VARIANT.get(name)
+    if plugin is None or name in find_extensions("drafters"):
+        return ""
+    return f"variant {name!r} is of a plugin; {install_line(plugin)} installs it"
 
 
 def install_line(plugin: str) -> str:

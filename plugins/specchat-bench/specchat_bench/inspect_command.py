@@ -13,7 +13,7 @@ from specchat.drafters.heads.spec import HeadSpec, mismatches
 from specchat.errors import ModelError, UsageError
 from specchat.hub.architecture import HEAD
 from specchat.hub.catalog import find_entry
-from specchat.hub.find_models import find_model
+from specchat.hub.find_models import HEAD_ROLE, find_model
 from specchat.hub.local_models import LocatedModel, locate_model
 from specchat.weights.gguf.gguf_file import is_gguf
 from specchat.weights.load import load_model
@@ -47,7 +47,7 @@ def report_lines(source: str, target: str | None, *, is_tested: bool) -> Lines:
         yield "", located.name
         yield from _model_lines(located, target)
         return
-    spec = inspect_head(find_model(source, "head"))
+    spec = inspect_head(find_model(source, HEAD_ROLE))
     yield "", source
     yield from _head_lines(spec)
     if not target:

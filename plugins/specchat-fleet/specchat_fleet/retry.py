@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from random import uniform
+from typing import TypeGuard
 
 from openai import APIStatusError
 
@@ -18,7 +19,7 @@ MAX_ASKED_SECONDS = 60.0  # a user decides about a longer wait
 MAX_JITTER = 0.25  # clients that were refused together come back apart
 
 
-def is_overload(error: Exception) -> bool:
+def is_overload(error: Exception) -> TypeGuard[APIStatusError]:
     return isinstance(error, APIStatusError) and error.status_code in OVERLOADED_STATUSES and error.code != NO_CREDIT
 
 
@@ -39,7 +40,7 @@ def asked_seconds(error: APIStatusError) -> float | None:
 
 def seconds_until_retry(error: Exception, retries: int, first_seconds: float) -> float | None:
     """How long to wait before the next try, after so many; None for an error that stays."""
-    if not isinstance(error, APIStatusError) or not is_overload(error) or retries >= MAX_RETRIES:
+    if not is_overload(error) or retries >= MAX_RETRIES:
         return None
     asked = asked_seconds(error)
     if asked is not None and not asked <= MAX_ASKED_SECONDS:

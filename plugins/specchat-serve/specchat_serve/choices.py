@@ -1,4 +1,4 @@
-"""Several answers in one reply: what chat completions and completions of OpenAI share. Knows no network.
+"""Several answers in one reply: what completions of OpenAI and of llama-server share. Knows no network.
 
 The answers are computed one after the other, each in the place of the last: the prompt is computed once. They differ by
 their seeds.
@@ -6,7 +6,7 @@ their seeds.
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from secrets import randbits
 from typing import ClassVar
@@ -37,6 +37,12 @@ def parse_choice_count(body: Body, name: str = "n") -> int:
     return count
 
 
+def check_answer_count(prompts: Sequence[object], count: int) -> None:
+    """RequestError for too many answers to all prompts."""
+    if len(prompts) * count > MAX_CHOICES:
+        raise RequestError(f"prompt: a request has at most {MAX_CHOICES} answers", "prompt")
+
+
 def with_other_seeds(request: EngineRequest | FimRequest, count: int) -> Iterator[EngineRequest | FimRequest]:
     """The request so many times; each has the next seed, beginning with its own one or with one that is drawn."""
     if count == 1:
@@ -52,23 +58,13 @@ def with_other_seeds(request: EngineRequest | FimRequest, count: int) -> Iterato
 
 
 @dataclass
-class ChoicesReply(ABC):
-    """The answers by their index. The first one without an end is the one that comes."""
+class AnswersReply(ABC):
+    """Server-sent events of answers by their index. The first one without an end is the one that comes."""
 
     model: str
-    answers: list[Answer]
-    includes_usage: bool = False  # in the last chunk of a stream
-    top_logprobs: int = 0  # how many other tokens stand beside each token
-    answers_per_prompt: int = 1
-    tells_timings: bool = False  # with every piece of a text
-    prompt: str | None = None  # as the model reads it, for a client that wants to see it
-    content_type: str = EVENT_STREAM
-    number: str = field(default_factory=new_id)
-    created_at: int = field(default_factory=lambda: int(time.time()))
-    _prompt_progress: PromptProgress = field(default_factory=PromptProgress)
-    id_prefix: ClassVar[str]
-    object_type: ClassVar[str]
-    chunk_type: ClassVar[str]
+    answers: Sequence[Answer]
+    content_type: str = field(default=EVENT_STREAM, init=False)
+    _prompt_progress: PromptProgress = field(default_factory=PromptProgress, init=False)
 
     @property
     def index(self) -> int:
@@ -86,8 +82,28 @@ class ChoicesReply(ABC):
 
     def progress(self, prefill: PrefillProgress) -> bytes:
         """What is read of the prompt, in chunks without a text."""
-        chunk = self.chunk(self.empty_choice())
+        chunk = self.empty_chunk()
         return b"".join(sse_event({**chunk, PROMPT_PROGRESS: it}) for it in self._prompt_progress.on_event(prefill))
+
+    @abstractmethod
+    def empty_chunk(self) -> JsonObject:
+        """A piece of the answer that comes, without a text."""
+
+
+@dataclass
+class ChoicesReply(AnswersReply):
+    """The choices of OpenAI."""
+
+    includes_usage: bool = False  # in the last chunk of a stream
+    top_logprobs: int = 0  # how many other tokens stand beside each token
+    answers_per_prompt: int = 1
+    tells_timings: bool = False  # with every piece of a text
+    prompt: str | None = None  # as the model reads it, for a client that wants to see it
+    number: str = field(default_factory=new_id)
+    created_at: int = field(default_factory=lambda: int(time.time()))
+    id_prefix: ClassVar[str]
+    object_type: ClassVar[str]
+    chunk_type: ClassVar[str]
 
     def end(self) -> bytes:
         """The last chunks of all answers, and one with the usage if the client wants it."""
@@ -104,16 +120,12 @@ class ChoicesReply(ABC):
         """What stands behind the text of an answer in a stream."""
 
     @abstractmethod
-    def empty_choice(self) -> JsonObject:
-        """A piece of the answer that comes, without a text."""
-
-    @abstractmethod
     def whole_choice(self, index: int) -> JsonObject:
         """An answer that is no stream."""
 
-    def text_chunk(self, choice: JsonObject) -> JsonObject:
-        """One of a piece of the answer."""
-        return {**self.chunk(choice), **({TIMINGS: timings(self.answer)} if self.tells_timings else {})}
+    def with_timings(self, chunk: JsonObject) -> JsonObject:
+        """A chunk of the text, with its speed for a client that wants it."""
+        return {**chunk, TIMINGS: timings(self.answer)} if self.tells_timings else chunk
 
     def chunk(self, choice: JsonObject) -> JsonObject:
         usage: JsonObject = {"usage": None} if self.includes_usage else {}

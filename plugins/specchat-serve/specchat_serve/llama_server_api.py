@@ -13,7 +13,7 @@ from specchat.chat.fim_request import MAX_FIM_TOKENS, FimRequest
 from specchat.profile import Sampling
 from specchat_serve.answer import Answer
 from specchat_serve.api_errors import RequestError
-from specchat_serve.choices import MAX_CHOICES, parse_choice_count, with_other_seeds
+from specchat_serve.choices import check_answer_count, parse_choice_count, with_other_seeds
 from specchat_serve.engine_request import EngineRequest
 from specchat_serve.json_fields import LOGIT_BIAS, Body, Border, JsonObject, checked_body
 from specchat_serve.llama_server_objects import RETURN_PROGRESS, TIMINGS_PER_TOKEN
@@ -66,8 +66,7 @@ def translate_llama_completion(fields: JsonObject, served_models: Sequence[str])
     body = checked_body(fields, served_models, COMPLETION_BORDER)
     count = parse_choice_count(body, next((name for name in COUNTS if name in body), COUNTS[-1]))
     prompts = _parse_prompts(body)
-    if len(prompts) * count > MAX_CHOICES:
-        raise RequestError(f"{PROMPT}: a request has at most {MAX_CHOICES} answers", PROMPT)
+    check_answer_count(prompts, count)
     limit = body.number("n_predict", int)
     requests = [
         completion_request(prompt, NO_LIMIT if limit is None else limit, body, names=SAMPLING_OPTIONS)
@@ -134,7 +133,7 @@ ECHO = FimRequest("", max_tokens=0, max_context_tokens=NO_LIMIT, is_raw=True, ad
 
 
 def _shaped(request: FimRequest | EngineRequest, shape: Callable[[Answer], JsonObject]) -> TranslatedRequest:
-    return TranslatedRequest(request, ShapedReply("", shape=shape))
+    return TranslatedRequest(request, ShapedReply("", [Answer()], shape=shape))
 
 
 def _piece(token: CommittedToken) -> JsonObject:

@@ -5,13 +5,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from specchat.chat.events import CommittedToken, PrefillProgress, TextDelta
+from specchat.chat.events import CommittedToken, TextDelta
 from specchat_serve.answer import Answer, Delta
-from specchat_serve.api_errors import ApiError
+from specchat_serve.choices import AnswersReply
 from specchat_serve.json_fields import JsonObject
-from specchat_serve.llama_server_objects import PROMPT_PROGRESS, TIMINGS, PromptProgress, timings
-from specchat_serve.openai_objects import error_body
-from specchat_serve.replies import EVENT_STREAM, sse_comment, sse_event
+from specchat_serve.llama_server_objects import TIMINGS, timings
+from specchat_serve.replies import sse_event
 from specchat_serve.token_logprobs import token_objects, token_shares
 
 
@@ -29,22 +28,8 @@ class CompletionOptions:
 
 
 @dataclass
-class CompletionReply:
-    """The first answer without an end is the one that comes."""
-
-    model: str
-    answers: Sequence[Answer] = field(default_factory=lambda: [Answer()])
+class CompletionReply(AnswersReply):
     options: CompletionOptions = CompletionOptions()
-    content_type: str = EVENT_STREAM
-    _prompt_progress: PromptProgress = field(default_factory=PromptProgress)
-
-    @property
-    def index(self) -> int:
-        return next((at for at, answer in enumerate(self.answers) if answer.finished is None), len(self.answers) - 1)
-
-    @property
-    def answer(self) -> Answer:
-        return self.answers[self.index]
 
     def begin(self) -> bytes:
         return b""
@@ -57,18 +42,11 @@ class CompletionReply:
         pieces = _one_by_one(delta.text, tokens) if self.options.top_logprobs else [(delta.text, tokens)]
         return b"".join(sse_event({**self._piece(text, some), "stop": False}) for text, some in pieces)
 
-    def progress(self, prefill: PrefillProgress) -> bytes:
-        told = self._prompt_progress.on_event(prefill)
-        return b"".join(sse_event({**self._piece("", []), "stop": False, PROMPT_PROGRESS: it}) for it in told)
-
-    def sign_of_life(self, stage: str) -> bytes:
-        return sse_comment(stage)
+    def empty_chunk(self) -> JsonObject:
+        return {**self._piece("", []), "stop": False}
 
     def end(self) -> bytes:
         return b"".join(sse_event(self._last(index, "")) for index in range(len(self.answers)))
-
-    def failure(self, api_error: ApiError) -> bytes:
-        return sse_event(error_body(api_error))
 
     def whole(self) -> JsonObject | list[JsonObject]:
         """The answer, or a list of several."""

@@ -103,11 +103,11 @@ class ChatReply(ChoicesReply):
             return sse_event(self._delta(self.index, {"tool_calls": [_call_delta(delta)]}))
         if isinstance(delta, ThinkingDelta):
             return sse_event(self._delta(self.index, {"reasoning_content": delta.text}))
-        choice = {"delta": {"content": delta.text}, "logprobs": self._logprobs(self.index), "finish_reason": None}
-        return sse_event(self.text_chunk({"index": self.index, **choice}))
+        chunk = self._delta(self.index, {"content": delta.text}, logprobs=self._logprobs(self.index))
+        return sse_event(self.with_timings(chunk))
 
-    def empty_choice(self) -> JsonObject:
-        return {"index": self.index, "delta": {}, "logprobs": None, "finish_reason": None}
+    def empty_chunk(self) -> JsonObject:
+        return self._delta(self.index, {})
 
     def whole_choice(self, index: int) -> JsonObject:
         answer = self.answers[index]

@@ -16,7 +16,7 @@ from specchat.profile import Sampling
 from specchat.profile.validation import InvalidValueError
 from specchat_serve.answer import Answer, Delta
 from specchat_serve.api_errors import RequestError
-from specchat_serve.choices import MAX_CHOICES, ChoicesReply, parse_choice_count, with_other_seeds
+from specchat_serve.choices import ChoicesReply, check_answer_count, parse_choice_count, with_other_seeds
 from specchat_serve.json_fields import LOGIT_BIAS, SAMPLING_FIELDS, Body, Border, JsonObject, Refusals, checked_body
 from specchat_serve.llama_server_objects import RETURN_PROGRESS, TIMINGS_PER_TOKEN
 from specchat_serve.openai_chat import SILENT_FIELDS
@@ -64,10 +64,10 @@ class CompletionReply(ChoicesReply):
     def delta(self, delta: Delta) -> bytes:
         if not isinstance(delta, TextDelta):
             return b""
-        return sse_event(self.text_chunk(self._choice(self.index, delta.text)))
+        return sse_event(self.with_timings(self.chunk(self._choice(self.index, delta.text))))
 
-    def empty_choice(self) -> JsonObject:
-        return {"index": self.index, "text": "", "logprobs": None, "finish_reason": None}
+    def empty_chunk(self) -> JsonObject:
+        return self.chunk({"index": self.index, "text": "", "logprobs": None, "finish_reason": None})
 
     def last_chunks(self, index: int) -> Iterator[JsonObject]:
         yield self.chunk(self._choice(index, "", self.answers[index].finish_reason))
@@ -89,8 +89,7 @@ def translate_completion(fields: JsonObject, served_models: Sequence[str]) -> Tr
     """A body of `/v1/completions`; RequestError for a wrong or unsupported field."""
     body = checked_body(fields, served_models, BORDER)
     max_tokens, count, prompts = body.number("max_tokens", int), parse_choice_count(body), _parse_prompts(body)
-    if len(prompts) * count > MAX_CHOICES:
-        raise RequestError(f"prompt: a request has at most {MAX_CHOICES} answers", "prompt")
+    check_answer_count(prompts, count)
     limit, top_logprobs = DEFAULT_MAX_TOKENS if max_tokens is None else max_tokens, _parse_logprobs(body)
     keeps_tokens = top_logprobs is not None
     requests = [

@@ -104,12 +104,7 @@ ALL_PATHS: dict[str, Translate] = TRANSLATIONS | {
     "/responses": translate_response,
     "/completions": translate_llama_completion,
 }
-COUNT_PATHS: dict[str, TranslateCount] = {
-    "/v1/chat/completions/input_tokens": lambda fields, models: translate_chat(fields, models).request,
-    "/chat/completions/input_tokens": lambda fields, models: translate_chat(fields, models).request,
-    "/v1/responses/input_tokens": lambda fields, models: translate_response(fields, models).request,
-    "/responses/input_tokens": lambda fields, models: translate_response(fields, models).request,
-}
+COUNTED_PATHS = ("/v1/chat/completions", "/chat/completions", "/v1/responses", "/responses")
 COUNTED = {"object": "response.input_tokens"}  # the fields of a count of OpenAI
 NO_FIELDS: Mapping[str, str] = {}
 # The error body of the API that a path belongs to.
@@ -167,7 +162,10 @@ class ApiServer:
             web.post("/api/show", self.ollama_show),
             web.post("/api/pull", self.ollama_pull),
             web.post("/v1/messages/count_tokens", self._count_handler(translate_count)),
-            *(web.post(path, self._count_handler(translate, COUNTED)) for path, translate in COUNT_PATHS.items()),
+            *(
+                web.post(f"{path}/input_tokens", self._count_handler(_request_of(ALL_PATHS[path]), COUNTED))
+                for path in COUNTED_PATHS
+            ),
             *(web.post(path, self.refuse_embeddings) for path in EMBEDDING_PATHS),
             *(web.post(path, self._answer_handler(translate)) for path, translate in ALL_PATHS.items()),
         ])  # fmt: skip
@@ -351,6 +349,10 @@ class ApiServer:
 
     async def _on_shutdown(self, _: web.Application) -> None:
         self.connection_pool.close()
+
+
+def _request_of(translate: Translate) -> TranslateCount:
+    return lambda fields, models: translate(fields, models).request
 
 
 async def _has_body(request: web.Request) -> bool:

@@ -91,9 +91,9 @@ def head(kind: str, against: str, **options: Any) -> None:
 def continue_head(start: str, **options: Any) -> None:
     """Train HEAD (a folder, or embedded/eagle3) further, and install the result if it is better than HEAD."""
     from specchat.drafters.heads.detect import inspect_head
-    from specchat.hub.find_models import find_model
+    from specchat.hub.find_models import HEAD_ROLE, find_model
 
-    folder = find_model(start, "head")
+    folder = find_model(start, HEAD_ROLE)
     kind = inspect_head(folder).kind
     if kind not in HEAD_KINDS:
         raise UsageError(f"{start}: heads of kind {kind} cannot be trained further; known are {', '.join(HEAD_KINDS)}")
@@ -157,12 +157,12 @@ def _baseline_head(against: str, kind: str, target: FrozenTarget, profile: Profi
     from specchat.drafters.heads.detect import inspect_head, target_dimensions
     from specchat.drafters.heads.spec import mismatches
     from specchat.errors import ModelError
-    from specchat.hub.find_models import find_model
+    from specchat.hub.find_models import HEAD_ROLE, find_model
 
     if against == AGAINST_NONE:
         return None
     if against != AGAINST_PROFILE:
-        return find_model(against, "head")
+        return find_model(against, HEAD_ROLE)
     for source in with_shipped_drafters(replace(profile.models, target=target.source)).heads:
         name = source
         if source == "embedded":
@@ -170,7 +170,7 @@ def _baseline_head(against: str, kind: str, target: FrozenTarget, profile: Profi
                 continue
             name = f"embedded/{kind}"
         try:
-            spec = inspect_head(find_model(name, "head"))
+            spec = inspect_head(find_model(name, HEAD_ROLE))
         except ModelError as error:
             print_progress(f"{error}; it is not compared")
             continue
