@@ -214,16 +214,19 @@ class Chooser(Drafter):
         for name, draft in list(self._tracked_drafts.items()):
             if not all(draft.compare_token(token) for token in tokens):
                 del self._tracked_drafts[name]
-        self._learn_pass_cost(outcome, length)
+        rows = outcome.pass_rows or len(outcome.tree)
+        self._learn_pass_cost(outcome, length, rows)
+        own_share = self.costs.own_share(length, len(outcome.tree), rows)
+        outcome = replace(outcome, verify_seconds=outcome.verify_seconds * own_share)
         if (plain_seconds := self.costs.plain_seconds(length)) is not None:
             self.state.add_step(outcome, (self.task_kind, self._is_stochastic), plain_seconds)
             if len(outcome.tree) > 1:
                 self.state.charge(outcome, plain_seconds, is_computed=self._is_computed)
 
-    def _learn_pass_cost(self, outcome: Outcome, length: int) -> None:
-        """Learn from passes with draft tokens, and now and then from a plain one that is as expected."""
+    def _learn_pass_cost(self, outcome: Outcome, length: int, rows: int) -> None:
+        """Learn from passes over several rows, and now and then from a plain one that is as expected."""
         state = self.state
-        if len(outcome.tree) > 1:
+        if rows > 1:
             state.wide_pass_age.add_measurement(state.steps)
         elif self.costs.confirms_plain_pass(length, outcome.verify_seconds):
             if state.steps < self._idle_until_step or state.total_seconds < state.next_plain_learning:
@@ -231,7 +234,7 @@ class Chooser(Drafter):
             state.next_plain_learning = state.total_seconds + PLAIN_LEARNING_SECONDS
         else:
             self._idle_until_step = 0
-        if self.costs.learn_pass(length, len(outcome.tree), outcome.verify_seconds):
+        if self.costs.learn_pass(length, rows, outcome.verify_seconds):
             state.allow_trials()
 
     def forget(self, length: int) -> None:
