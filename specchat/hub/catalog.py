@@ -24,7 +24,7 @@ from specchat.profile.keys import EMBEDDED, STARTER
 CATALOG_FILE = Path(__file__).with_name("catalog.toml")
 SIZES_FILE = Path(__file__).with_name("catalog_sizes.json")
 GPU_SIZES_GB = (8, 12, 16, 24, 48, 80, 96)
-HEAD_LAYERS = {"eagle3": 1, "dflash": 5, "mtp": 1}  # of the kinds that the engine runs; others are only known by name
+HEAD_LAYERS = {"eagle3": 1, "dflash": 5, "mtp": 1}  # of the kinds whose sizes are known; DFlash is of a plugin
 HEAD_KEYS = ("hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim")  # that heads have of their target
 
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from specchat.drafters.eagle.eagle3_format import detect_eagle3
-from specchat.drafters.heads.head_checkpoint import HeadCheckpoint, check_mask_token, require_tensors
-from specchat.drafters.heads.spec import BlockConfig, HeadSpec
+from specchat.drafters.heads.head_checkpoint import HeadCheckpoint, require_tensors
+from specchat.drafters.heads.spec import HeadSpec
 from specchat.errors import ModelError
+from specchat_heads.block_spec import BlockConfig, BlockSpec, check_mask_token
 from specchat_heads.peagle_head import PEagleHead
 
 MASK_HIDDEN = "mask_hidden"
@@ -33,9 +34,9 @@ def detect_peagle(checkpoint: HeadCheckpoint) -> HeadSpec | None:
     block = _mask_block(checkpoint, int(mask), spec.target_vocab_size)
     evidence = f"mask_hidden: {block.block_size} tokens in a pass, mask token {block.mask_token_id}"
 
-    def with_masks(each: HeadSpec) -> HeadSpec:
+    def with_masks(each: HeadSpec) -> BlockSpec:
         own = replace(each, kind=spec.kind, format=spec.format, network=PEagleHead, evidence=(*spec.evidence, evidence))
-        return replace(own, tokens_ahead=block.block_size, block_config=block)
+        return BlockSpec(**vars(replace(own, tokens_ahead=block.block_size)), block_config=block)
 
     return replace(with_masks(spec), variants=tuple(map(with_masks, spec.variants)))
 

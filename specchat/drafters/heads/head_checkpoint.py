@@ -152,13 +152,6 @@ def target_vocab_size(checkpoint: HeadCheckpoint, tensors: TensorFiles, tables: 
     return int(checkpoint.text_config.get("vocab_size") or 0)
 
 
-def check_mask_token(checkpoint: HeadCheckpoint, mask_token_id: int, vocab_size: int) -> None:
-    """ModelError when it is no token of the target."""
-    if mask_token_id < 0 or (vocab_size and mask_token_id >= vocab_size):
-        source = checkpoint.tensors.source
-        raise ModelError(f"{source}: the mask token {mask_token_id} is outside the vocabulary of {vocab_size}")
-
-
 def unsupported_layer_reason(config: Mapping[str, Any], rope: Rope) -> str | None:
     activation = config.get("hidden_act") or config.get("hidden_activation") or "silu"
     if activation not in ("silu", "swish"):

@@ -134,8 +134,7 @@ def _cache_key(variants: Sequence[HeadSpec], target: Model) -> str:
         "version": CACHE_VERSION,
         "files": [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths],
         "variants": [
-            (each.kind, each.hidden_state_layers, *map(str, (each.wiring, each.block_config, each.dimensions)))
-            for each in variants
+            (each.kind, each.hidden_state_layers, *map(str, (each.wiring, each.dimensions))) for each in variants
         ],
         "target": target_fingerprint(target),
     }

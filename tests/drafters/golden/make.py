@@ -40,7 +40,8 @@ KINDS_OF_PLUGIN = (
     "speculators-peagle",
     "dspark",
     "speculators-dspark",
-    "speculators-dflash2",
+    "dflash",
+    "speculators-dflash",
     "mtp-deepseek_v3",
     "mtp-glm4_moe",
 )

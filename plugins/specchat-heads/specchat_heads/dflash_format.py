@@ -3,28 +3,29 @@
 From z-lab, SpecForge, DeepSpec and vLLM's speculators. The first three count the outputs of layers; z-lab and SpecForge
 have their settings in `dflash_config`. speculators counts inputs, and its sliding windows are the same for all slots.
 `is_causal: false` lets slots see later ones. DSpark (the same tensors with a Markov head and a confidence head) and
-DFlash-2 (with convolutions in its layers and a candidate selector) are left to a plugin, which adds a `BlockFormat`.
+DFlash-2 (with convolutions in its layers and a candidate selector) have a `BlockFormat` of their own.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from specchat.drafters.heads.dflash_head import DFlashHead
 from specchat.drafters.heads.draft_head import DraftHead
 from specchat.drafters.heads.head_checkpoint import (
     HeadCheckpoint,
-    check_mask_token,
     inputs_and_outputs,
     require_tensors,
     with_layers,
 )
-from specchat.drafters.heads.spec import DFLASH, BlockConfig, HeadSpec
+from specchat.drafters.heads.spec import HeadSpec
 from specchat.engine.model import Model
 from specchat.errors import ModelError
 from specchat.forward.llama.rope import Rope
 from specchat.weights.tensor_files import WeightLoader
+from specchat_heads.block_spec import BlockConfig, BlockSpec, check_mask_token
+from specchat_heads.dflash_head import DFlashHead
 
+DFLASH = "dflash"
 TENSOR_NAMES = {"hidden_norm.": "feature_norm."} | {
     name: name for name in ("layers.", "fc.", "norm.", "lm_head.", "embed_tokens.", "d2t", "t2d")
 }
@@ -47,8 +48,10 @@ class BlockFormat:
 
 
 def detect_dflash(checkpoint: HeadCheckpoint) -> HeadSpec | None:
-    """A head that drafts a block."""
-    return block_spec(checkpoint, BlockFormat()) if is_block_head(checkpoint) else None
+    """A head that drafts a block; not Domino, whose block a recurrent network corrects."""
+    names = [*checkpoint.tensors.locations, *checkpoint.config, *checkpoint.type_names]
+    is_domino = any("domino" in name.lower() for name in names)
+    return block_spec(checkpoint, BlockFormat()) if is_block_head(checkpoint) and not is_domino else None
 
 
 def is_block_head(checkpoint: HeadCheckpoint) -> bool:
@@ -66,7 +69,7 @@ def block_spec(checkpoint: HeadCheckpoint, own: BlockFormat) -> HeadSpec:
     (hidden_size, fc_inputs), fc = checkpoint.matrix_shape("fc.weight"), checkpoint.describe_shape("fc.weight")
     if fc_inputs % hidden_size:
         raise ModelError(f"{tensors.source}: the inputs of {fc} are not a multiple of the hidden size {hidden_size}")
-    spec = HeadSpec(
+    spec = BlockSpec(
         own.kind, _format_name(checkpoint, own), tensors, target_hidden_size=hidden_size, network=own.network
     )
     spec = with_layers(checkpoint, spec, hidden_size, Rope.from_config(checkpoint.text_config), *own.token_tables)
