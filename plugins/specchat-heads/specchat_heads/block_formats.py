@@ -18,7 +18,7 @@ from specchat.drafters.heads.spec import HeadDimensions, HeadSpec
 from specchat.errors import ModelError
 from specchat.weights.tensor_files import TensorFiles
 from specchat_heads.block_correction import DSparkHead
-from specchat_heads.block_spec import BlockSpec
+from specchat_heads.block_spec import BlockSpec, has_type
 from specchat_heads.candidate_selector import DFlash2Head
 from specchat_heads.dflash_format import (
     BlockFormat,
@@ -67,7 +67,7 @@ def _kind(checkpoint: HeadCheckpoint) -> str | None:
     if checkpoint.first_match(r"(markov|confidence)_head\."):
         return DSPARK
     parts = r"candidate_selector\.|layers\.\d+\.(attention|mlp)_conv\."
-    return DFLASH2 if checkpoint.first_match(parts) or checkpoint.has_type("dflash2") else None
+    return DFLASH2 if checkpoint.first_match(parts) or has_type(checkpoint, "dflash2") else None
 
 
 def detect_dspark(checkpoint: HeadCheckpoint) -> HeadSpec | None:

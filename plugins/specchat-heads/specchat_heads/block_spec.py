@@ -27,6 +27,12 @@ class BlockSpec(HeadSpec):
     block_config: BlockConfig = BlockConfig(0, 0)
 
 
+def has_type(checkpoint: HeadCheckpoint, *names: str) -> bool:
+    """Whether the config calls it one of these, in small letters."""
+    given = " ".join(checkpoint.type_names).lower()
+    return any(name in given for name in names)
+
+
 def check_mask_token(checkpoint: HeadCheckpoint, mask_token_id: int, vocab_size: int) -> None:
     """ModelError when it is no token of the target."""
     if mask_token_id < 0 or (vocab_size and mask_token_id >= vocab_size):

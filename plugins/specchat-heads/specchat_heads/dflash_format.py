@@ -22,7 +22,7 @@ from specchat.engine.model import Model
 from specchat.errors import ModelError
 from specchat.forward.llama.rope import Rope
 from specchat.weights.tensor_files import WeightLoader
-from specchat_heads.block_spec import BlockConfig, BlockSpec, check_mask_token
+from specchat_heads.block_spec import BlockConfig, BlockSpec, check_mask_token, has_type
 from specchat_heads.dflash_head import DFlashHead
 
 DFLASH = "dflash"
@@ -57,7 +57,7 @@ def detect_dflash(checkpoint: HeadCheckpoint) -> HeadSpec | None:
 def is_block_head(checkpoint: HeadCheckpoint) -> bool:
     """Whether it has a norm after its `fc`, or the name of such a head."""
     has_norm_after_fc = "hidden_norm.weight" in checkpoint.tensors and "fc.weight" in checkpoint.tensors
-    return has_norm_after_fc or "dflash_config" in checkpoint.config or checkpoint.has_type("dflash", "dspark")
+    return has_norm_after_fc or "dflash_config" in checkpoint.config or has_type(checkpoint, "dflash", "dspark")
 
 
 def block_spec(checkpoint: HeadCheckpoint, own: BlockFormat) -> HeadSpec:
@@ -99,7 +99,7 @@ def unsupported_block(checkpoint: HeadCheckpoint, own: BlockFormat, reason: str)
 
 
 def _format_name(checkpoint: HeadCheckpoint, own: BlockFormat) -> str:
-    publisher = "DeepSpec" if checkpoint.has_type("dspark") else "z-lab"
+    publisher = "DeepSpec" if has_type(checkpoint, "dspark") else "z-lab"
     return f"{'speculators' if checkpoint.speculators_type else publisher} {own.title}"
 
 
@@ -128,7 +128,7 @@ def _has_non_causal_windows(checkpoint: HeadCheckpoint, own: BlockFormat) -> boo
 
 def samples_from_anchor(checkpoint: HeadCheckpoint, own: BlockFormat) -> bool:
     """Whether slots predict the next position: as DSpark's do, unless the config denies it."""
-    is_default = own.samples_from_anchor or checkpoint.has_type("dspark")
+    is_default = own.samples_from_anchor or has_type(checkpoint, "dspark")
     return bool(checkpoint.config.get("sample_from_anchor", is_default))
 
 
@@ -163,7 +163,7 @@ def _unsupported_reason(checkpoint: HeadCheckpoint) -> str | None:
         return f"DFlash's {key} = {block_setting(checkpoint, key)}"
     if (projector := block_setting(checkpoint, "projector_type")) not in (None, "dflash"):
         return f"a DFlash with the projector {projector}"
-    if checkpoint.has_type("gemma4dspark", "dsv4"):
+    if has_type(checkpoint, "gemma4dspark", "dsv4"):
         return f"the layers of {checkpoint.architecture}"
     if block_setting(checkpoint, "mask_token_id") is None:
         return "the config has no mask_token_id"

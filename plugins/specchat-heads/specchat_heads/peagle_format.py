@@ -10,7 +10,7 @@ from specchat.drafters.eagle.eagle3_format import detect_eagle3
 from specchat.drafters.heads.head_checkpoint import HeadCheckpoint, require_tensors
 from specchat.drafters.heads.spec import HeadSpec
 from specchat.errors import ModelError
-from specchat_heads.block_spec import BlockConfig, BlockSpec, check_mask_token
+from specchat_heads.block_spec import BlockConfig, BlockSpec, check_mask_token, has_type
 from specchat_heads.peagle_head import PEagleHead
 
 MASK_HIDDEN = "mask_hidden"
@@ -20,7 +20,7 @@ DEFAULT_DEPTHS = 8  # that the trainers of P-EAGLE use
 
 def detect_peagle(checkpoint: HeadCheckpoint) -> HeadSpec | None:
     name = f"{_publisher(checkpoint)} P-EAGLE"
-    if MASK_HIDDEN not in checkpoint.tensors and not checkpoint.has_type("peagle"):
+    if MASK_HIDDEN not in checkpoint.tensors and not has_type(checkpoint, "peagle"):
         return None
     if (mask := _mask_token(checkpoint)) is None:
         evidence, reason = ("the state of its masks, or its name",), "the config has no mask_token_id"

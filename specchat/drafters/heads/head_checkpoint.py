@@ -42,11 +42,6 @@ class HeadCheckpoint:
         """What the config calls it: in speculators, and as an architecture of transformers."""
         return str(self.speculators_type), self.architecture
 
-    def has_type(self, *names: str) -> bool:
-        """Whether the config calls it one of these, in small letters."""
-        given = " ".join(self.type_names).lower()
-        return any(name in given for name in names)
-
     def first_match(self, pattern: str) -> re.Match[str] | None:
         return next((match for name in self.tensors.locations if (match := re.match(pattern, name))), None)
 
