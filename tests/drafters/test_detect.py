@@ -26,8 +26,6 @@ DETECTED = {
     "mtp-deepseek": ("mtp", "DeepSeek-V3 MTP"),
     "mtp-qwen3_next": ("mtp", "Qwen3-Next MTP"),
     "mtp-qwen3_5_text": ("mtp", "Qwen3-Next MTP"),
-    "mtp-mimo": ("mtp", "MiMo MTP"),
-    "mtp-qwen3": ("mtp", "speculators MTP"),
     "mtp-qwen3_next-experts": ("mtp", "Qwen3-Next MTP"),
 }
 SMALL = torch.zeros(4, 4)
@@ -60,6 +58,8 @@ UNSUPPORTED = {  # tensors, config, and a part of the message
     "assistant by name": (
         {"x": SMALL}, {"architectures": ["Gemma4AssistantForCausalLM"]}, f"Gemma 4 assistant {INSTALL}",
     ),
+    "mtp of MiMo": ({"model.mtp_layers.0.input_proj.weight": SMALL}, {}, f"MTP of MiMo and speculators {INSTALL}"),
+    "mtp of speculators": ({"mtp_layers.0.input_proj.weight": SMALL}, {"speculators_model_type": "mtp"}, INSTALL),
     "mlp": ({"x": SMALL}, {"speculators_model_type": "mlp"}, "speculators mlp"),
     "experts": (
         {f"{PREFIX}eh_proj.weight": torch.zeros(4, 8), f"{PREFIX}mlp.experts.0.up_proj.weight": SMALL}, {},

@@ -84,8 +84,6 @@ MISREADINGS = {
     "norm_output has SpecForge's meaning": ("speculators-31", with_wiring(feeds_back_normed=False)),
     "the query norm is missing": ("speculators-31", without("layers.0.self_attn.q_norm.weight")),
     "the second layer has no window": ("speculators-window", without_windows),
-    "MiMo's pairs have DeepSeek's order": ("mtp-mimo", with_wiring(is_feature_first=False)),
-    "speculators' pairs have MiMo's order": ("mtp-qwen3", with_wiring(is_feature_first=True)),
     "norms are not stored as weight - 1": ("mtp-qwen3_next", with_wiring(norms_add_one=False)),
     "the whole head is rotated": ("mtp-qwen3_5_text", with_rope(partial_rotary_factor=1.0)),
     "DeepSeek's next draft step gets the unnormalized output": ("mtp-deepseek", with_wiring(feeds_back_normed=False)),
@@ -118,7 +116,7 @@ def test_every_golden_file_names_its_oracle():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["eagle3", "mtp-mimo"])
+@pytest.mark.parametrize("name", ["eagle3", "mtp-qwen3_5_text"])
 def test_branches_do_not_see_each_other(name, tmp_path):
     golden = published(name)
     head = load_head(inspected(golden, tmp_path), golden.target, None, CPU)
@@ -158,7 +156,7 @@ def test_only_the_requested_rows_have_logits(name, tmp_path):
     assert len(no_rows.logits) == len(no_rows.hidden_states) == 0
 
 
-@pytest.mark.parametrize("name", ["eagle3", "mtp-mimo"])
+@pytest.mark.parametrize("name", ["eagle3", "mtp-qwen3_5_text"])
 def test_positions_beyond_the_training_length_only_change_the_rotation(name, tmp_path):
     golden = published(name)
     head = load_head(inspected(golden, tmp_path), golden.target, None, CPU)
@@ -188,7 +186,7 @@ def test_a_head_runs_in_the_dtype_of_its_target(tmp_path):
 
 
 def test_bytes_are_those_of_its_own_weights(tmp_path):
-    golden = published("mtp-mimo")
+    golden = published("mtp-qwen3_5_text")
 
     head = load_head(inspected(golden, tmp_path), golden.target, torch.float32, CPU)
 

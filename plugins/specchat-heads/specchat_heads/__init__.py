@@ -12,6 +12,7 @@
       candidate_selector.py block_convolution.py        those of DFlash-2
     block_spec.py block_chain.py                        what these and P-EAGLE share: masks, and a chain
     deepseek_format.py deepseek_layers.py mla.py        MTP with the layers of DeepSeek-V3, for the drafter `mtp`
+    mimo_format.py                                      MTP with the names of MiMo, for the drafter `mtp`
     token_recycling.py lookahead.py                     drafters without a head: Token Recycling, lookahead decoding
     early_exit.py retokenize.py                         the first layers of the target; a draft model with other tokens
 
@@ -82,5 +83,6 @@ def register_heads() -> list[Extension]:
         Extension(
             "deepseek", "MTP with the layers of DeepSeek-V3 and GLM", "specchat_heads.deepseek_format:detect_deepseek"
         ),
+        Extension("mimo", "MTP of MiMo and speculators", "specchat_heads.mimo_format:detect_mimo"),
         Extension("eagle", "EAGLE-1 and -2 of SafeAILab and speculators", "specchat_heads.eagle1:detect_eagle1"),
     ]

@@ -42,6 +42,8 @@ DETECTED = {
     "dspark-rnn": ("dspark", "DeepSpec DSpark"),
     "speculators-dspark": ("dspark", "speculators DSpark"),
     "speculators-dspark-mask": ("dspark", "speculators DSpark"),
+    "mtp-mimo": ("mtp", "MiMo MTP"),
+    "mtp-qwen3": ("mtp", "speculators MTP"),
     "mtp-glm4_moe": ("mtp", "DeepSeek-V3 MTP"),
     "mtp-deepseek_v3": ("mtp", "DeepSeek-V3 MTP"),
     "mtp-deepseek_v3-plain": ("mtp", "DeepSeek-V3 MTP"),

@@ -121,6 +121,8 @@ MISREADINGS = {
     "the bias of latents is missing": (
         "mtp-deepseek_v3-plain", without("layers.0.self_attn.kv_a_proj_with_mqa.bias")
     ),
+    "MiMo's pairs have DeepSeek's order": ("mtp-mimo", with_wiring(is_feature_first=False)),
+    "speculators' pairs have MiMo's order": ("mtp-qwen3", with_wiring(is_feature_first=True)),
     "the halves of eh_proj are exchanged": ("mtp-deepseek_v3", with_wiring(is_feature_first=True)),
     "DeepSeek-V3's next draft step gets the unnormalized output": (
         "mtp-deepseek_v3", with_wiring(feeds_back_normed=False)

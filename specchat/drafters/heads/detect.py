@@ -105,6 +105,7 @@ OTHER_HEADS = {  # by kind: a title, and names of tensors, keys of the config an
     "dflash2": ("DFlash-2", r"candidate_selector\.|layers\.\d+\.(attention|mlp)_conv\.|.*dflash2"),
     "dspark": ("DSpark", r"(markov|confidence)_head\."),
     DOMINO: ("Domino", r".*domino"),
+    "mtp": ("MTP of MiMo and speculators", r"(model\.)?mtp_layers\."),
     "dflash": ("DFlash", r"hidden_norm\.weight$|.*(dflash|dspark)"),
 }
 HEAD_DETECTORS = (detect_other_head, detect_mtp, detect_eagle3, detect_other_speculators, detect_eagle1)
