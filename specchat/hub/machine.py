@@ -13,7 +13,6 @@ import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from math import log2
 from pathlib import Path
@@ -23,7 +22,7 @@ from typing import Any
 from specchat.devices import CPU, CUDA, KINDS, DeviceKind, may_have_gpu
 from specchat.errors import last_output_line
 from specchat.hub.memory_plan import GIB, usable_gpu_bytes
-from specchat.paths import cache_folder, read_json_object, write_atomically
+from specchat.paths import cache_folder, read_json_object, remember
 from specchat.python_child import PACKAGE_FOLDER, python_command
 
 # Features, and the flags that show them, also those of similar features on other CPUs.
@@ -205,8 +204,7 @@ def keep_bandwidth(bytes_per_second: float, *, is_lasting: bool = True) -> float
     """The nearest of ..., 5, 10, 20, 40, ... GB/s, because other digits are noise; stored if it is to last."""
     rounded = 10e9 * 2.0 ** round(log2(bytes_per_second / 10e9))
     if is_lasting:
-        with suppress(OSError):  # the next start measures again
-            write_atomically(_bandwidth_file(), json.dumps({cpu_name(): rounded}))
+        remember(_bandwidth_file(), {cpu_name(): rounded})
     return rounded
 
 
