@@ -157,13 +157,7 @@ def _architecture(name: str) -> Architecture:
 
 
 def _entry(table: Mapping[str, Any]) -> CatalogEntry:
-    return CatalogEntry(
-        id=table["id"], token_family=table["token_family"], licence=table["licence"],
-        released=table["released"], purposes=tuple(table["purposes"]), config=table["config"],
-        not_recommended=table.get("not_recommended", ""), is_gated=table.get("gated", False),
-        is_fim=table.get("fim", False),
-        same_shape_models=tuple(table.get("same_shape", ())),
-        heads=tuple(PublishedHead(**head) for head in table.get("heads", ())),
-        draft_models=tuple(table.get("draft_models", ())),
-        package=PackageSource(**table["package"]) if "package" in table else None, title=table.get("title", ""),
-    )  # fmt: skip
+    values: dict[str, Any] = {key: tuple(each) if isinstance(each, list) else each for key, each in table.items()}
+    values["heads"] = tuple(PublishedHead(**head) for head in table.get("heads", ()))
+    values["package"] = PackageSource(**table["package"]) if "package" in table else None
+    return CatalogEntry(**values)
