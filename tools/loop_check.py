@@ -25,7 +25,7 @@ from specchat.chat.tools import NO_TOOL, SOME_TOOL, Tool, ToolCall, ToolResult
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.errors import NotLosslessError, error_with_exit_code
 from specchat.loading.load_engine import Engine
-from specchat.profile import DRAFTERS
+from specchat.profile.drafter_names import DRAFTERS
 from specchat.repl.temporary_line import TemporaryLine
 from specchat_bench.command_options import ALL, parse_names
 from specchat_bench.loaded_engine import load_engine_here

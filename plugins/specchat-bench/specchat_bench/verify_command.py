@@ -13,7 +13,7 @@ from specchat.cli.completion import complete_models, complete_sessions
 from specchat.cli.main import INTERRUPTED_EXIT_CODE
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.errors import NotLosslessError, UsageError
-from specchat.profile import DRAFTERS
+from specchat.profile.drafter_names import DRAFTERS
 from specchat_bench.command_options import ALL, PROMPTS, complete_drafters, parse_names
 from specchat_bench.loaded_engine import load_engine_here
 from specchat_bench.work_progress import WorkProgress
