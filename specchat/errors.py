@@ -80,12 +80,6 @@ class CacheError(ModelError):
     """No memory for the KV cache."""
 
 
-class NotLosslessError(SpecchatError):
-    """Speculative decoding changed the text on this machine."""
-
-    exit_code = 10
-
-
 class PluginError(SpecchatError):
     """A plugin does not work."""
 
