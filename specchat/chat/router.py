@@ -11,7 +11,8 @@ from specchat.chat.request import Request
 from specchat.chat.request_kinds import first_matching_rule
 from specchat.errors import ProfileError
 from specchat.plugins.own_plugins import missing_variant
-from specchat.profile import Profile, all_drafters
+from specchat.profile.drafter_names import all_drafters
+from specchat.profile.keys import Profile
 
 PINNED = "pinned"  # the reason of a route whose drafter the user named
 HIGH_TEMPERATURE = 1.2  # above this, few draft tokens are accepted

@@ -37,7 +37,7 @@ from specchat.hub.recommend import (
     fitting_gpu_sizes,
     recommend,
 )
-from specchat.profile import load_profile
+from specchat.profile.profile_files import load_profile
 from tests.each_row import each_row
 from tests.processes import modules_after
 

@@ -13,7 +13,8 @@ from specchat.chat.request import Request
 from specchat.errors import ModelError, SpecchatError
 from specchat.loading.load_engine import load_engine
 from specchat.loading.load_plan import EMBEDDED_HEADS
-from specchat.profile import DRAFTERS, Profile
+from specchat.profile.drafter_names import DRAFTERS
+from specchat.profile.keys import Profile
 from specchat.weights.load_options import EMBEDDED
 from tests.each_row import each_row
 from tests.engine_answers import measure_answer

@@ -6,7 +6,7 @@ import pytest
 
 from specchat.chat.tools import NO_TOOL
 from specchat.loading.load_engine import load_engine
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat_bench.combinations import Grid
 from tests.tiny import speaking
 from tools import loop_speed

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from specchat.cli.main import run
-from specchat.profile import DRAFTER_NAMES
+from specchat.profile.drafter_names import DRAFTER_NAMES
 from tests.tiny import SPEAKING, speaking
 from tests.tiny_heads import saved_head
 
