@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from specchat.context.file_listing import MAX_FILES, walk_files
+from specchat.context.file_listing import MAX_FILES
 from specchat.errors import InputError
 from specchat.refactoring.python_text import (
     MAX_MODULE_BYTES,
@@ -19,12 +19,12 @@ from specchat.refactoring.python_text import (
     is_of_protocol,
     one_of,
     open_reader,
+    project_files,
     project_root,
 )
 from specchat.refactoring.splices import RefusedError
 from specchat.regular_file import read_regular_file
 
-SKIPPED_FOLDERS = frozenset(("node_modules", "__pycache__", "site-packages", "build", "dist", "venv", "env"))
 MAX_MENTIONING_FILES = 40
 SCRIPTS = ("javascript", "typescript", "tsx")
 SCRIPT_SUFFIXES = (".js", ".mjs", ".cjs", ".jsx", ".ts", ".mts", ".tsx", ".html", ".vue", ".svelte")
@@ -89,11 +89,10 @@ def check_other_languages(path: Path, language: str, name: str) -> None:
 
 def files_with(path: Path, suffixes: tuple[str, ...], word: str) -> Iterator[tuple[Path, str]]:
     """The other files of a file's project that have a word, with their texts; none for a file that is not there."""
-    root, mention = project_root(path), one_of([word])
-    names = list(walk_files(root, [], SKIPPED_FOLDERS, has_hidden=True)) if path.is_file() else []
-    if len(names) > MAX_FILES:
+    mention, files = one_of([word]), project_files(project_root(path)) if path.is_file() else []
+    if files is None:
         raise RefusedError(f"the project has more than {MAX_FILES} files")
-    for other in (root / name for name in names if name.endswith(suffixes)):
+    for other in (each for each in files if each.name.endswith(suffixes)):
         if other.resolve() != path.resolve() and mention.search(text := _read(other)):
             yield other, text
 
