@@ -172,7 +172,7 @@ def _check_text(text: str, root: Node, language: str, rules: LanguageRules, rena
         raise RefusedError(f"`{rename.new}` is no name in this language")
     if rename.old == rename.new or (language == "go" and rename.old[0].isupper() != rename.new[0].isupper()):
         raise RefusedError("the new name means something else")
-    if rules.unsafe_text and re.search(rules.unsafe_text, text):
+    if rules.unsafe_text and re.search(rules.unsafe_text, text, re.VERBOSE):
         raise RefusedError("the file may find names in other ways")
     _check_lookups(text, root, language, rename)
 

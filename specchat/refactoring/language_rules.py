@@ -1,14 +1,14 @@
 """What is known about each language (`language_rules.toml`), as values."""
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from specchat.edit.operations import NameKind
+from specchat.syntax.languages import language_tables
 
 RULES_FILE = Path(__file__).with_suffix(".toml")
 Context = tuple[str, str]  # the type of the node around a name, and the field in which the name stands; "" for none
@@ -51,35 +51,14 @@ class LanguageRules:
 @cache
 def directive_pattern() -> re.Pattern[str]:
     """The beginning of a comment that changes what a program or a tool does."""
-    table = tomllib.loads(RULES_FILE.read_text(encoding="utf-8"))["comments"]
-    words, starts = ("|".join(table[key]) for key in ("words", "starts"))
+    words, starts = ("|".join(language_tables(RULES_FILE)["comments"][key]) for key in ("words", "starts"))
     return re.compile(rf"(?:#+|//+|/\*+|<!--|--)[ \t]*(?:{words})|{starts}", re.IGNORECASE)
 
 
 @cache
 def rules_of(language: str) -> LanguageRules:
     """The rules of a language; those of an unknown one are empty."""
-    return LanguageRules(_table(tomllib.loads(RULES_FILE.read_text(encoding="utf-8")), language))
-
-
-def _table(tables: Mapping[str, Any], language: str) -> dict[str, Any]:
-    """The table of a language, added to the one that it extends."""
-    own = dict(tables.get(language, {}))
-    if "extends" not in own:
-        return own
-    return _added(_table(tables, own.pop("extends")), own)
-
-
-def _added(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested tables are merged, words and patterns are joined, and `prints`, `constants` and `values` are replaced."""
-    result = dict(base)
-    for key, value in more.items():
-        old, space = base.get(key), "" if key == "unsafe_text" else " "  # which is one pattern
-        if isinstance(old, dict):
-            result[key] = _added(cast("dict[str, Any]", old), value)
-        else:
-            result[key] = f"{old}{space}{value}" if old and isinstance(value, str) and key != "prints" else value
-    return result
+    return LanguageRules(language_tables(RULES_FILE).get(language, {}))
 
 
 def _context(place: str) -> Context:

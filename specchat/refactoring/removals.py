@@ -149,7 +149,9 @@ def _calls(text: str, root: Node, language: str, remove: Remove, area: Area) -> 
         check_parses(text)
         if re.search(r"\bdef print\b|\bprint\s*=(?!=)", text):
             raise RefusedError("the file has a `print` of its own")
-    found = [each for each in find_nodes(root, language, CALL_TYPES) if re.fullmatch(pattern, _called(each))]
+    found = [
+        each for each in find_nodes(root, language, CALL_TYPES) if re.fullmatch(pattern, _called(each), re.VERBOSE)
+    ]
     return [each for each in found if area.holds(each.start_byte, each.end_byte)]
 
 
