@@ -14,7 +14,7 @@ from pathlib import Path
 from tree_sitter import Node
 
 from specchat.edit.operations import NameKind, Rename, of_kind
-from specchat.refactoring.language_rules import ANY_FIELD, Declares, LanguageRules, rules_of
+from specchat.refactoring.language_rules import ANY_FIELD, Declares, LanguageRules, rule_words, rules_of
 from specchat.refactoring.project_mentions import SCRIPTS, check_other_languages
 from specchat.refactoring.python_text import one_of
 from specchat.refactoring.removals import find_area, parsed
@@ -22,30 +22,14 @@ from specchat.refactoring.splices import Area, RefusedError, Splice, Step, Unkno
 from specchat.syntax.parse import COMMENT_TYPES, ancestors, field_of, find_nodes, node_text, syntax_tree
 
 NAME = re.compile(r"[^\W\d][\w$]*")
-SPECIAL_NAMES = frozenset(
-    ("arguments", "eval", "undefined", "NaN", "Infinity", "self", "Self", "super", "this", "main", "init", "_",
-     "constructor", "async", "await", "let", "static", "yield", "of", "get", "set", "var", "record", "nil", "iota",
-     "true", "false")
-)  # fmt: skip
-# What may stand around a function that a comment documents.
-AROUND_FUNCTIONS = (
-    "variable_declarator", "lexical_declaration", "variable_declaration", "export_statement", "assignment_expression",
-    "expression_statement", "pair",
-)  # fmt: skip
-# Macros of Rust whose arguments are expressions.
-KNOWN_MACROS = frozenset(
-    ("println", "print", "eprintln", "eprint", "format", "write", "writeln", "assert", "assert_eq", "assert_ne",
-     "panic", "debug_assert", "debug_assert_eq", "debug_assert_ne", "vec", "dbg", "todo", "unreachable",
-     "unimplemented", "anyhow", "bail")
-)  # fmt: skip
-
-
-MARKS = ("attribute_item", "annotation", "marker_annotation", "decorator")
+SPECIAL_NAMES, AROUND_FUNCTIONS, KNOWN_MACROS, MARKS, OUTSIDE = (
+    rule_words("renaming", key) for key in ("special_names", "around_functions", "known_macros", "marks", "outside")
+)
+HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".hxx")
 STRING = re.compile(r'"(?:\\.|[^"\\])*"')
 COMMENT_DIRECTIVE = re.compile(r"^//(?:go:linkname|export)\b.*", re.MULTILINE)
 # how JavaScript reaches a name: a property of all, code in a string, a type in a comment
 LOOKUPS = r"\b(?:window|globalThis|self|global)(?:\.|\[[\"'`]){name}\b|[\"'`]\s*{name}\(|@\w+\s*\{{[^}}\n]*\b{name}\b"
-OUTSIDE = ("export_specifier", "jsx_opening_element", "jsx_closing_element", "jsx_self_closing_element")
 
 
 @dataclass(frozen=True)
@@ -72,6 +56,8 @@ class NameUse:
 def rename_identifier(text: str, language: str, rename: Rename, area: Area, path: Path) -> Step:
     """The renaming as changes of the text. RefusedError says why it is not certain."""
     rules = rules_of(language)
+    if path.suffix in HEADER_SUFFIXES:
+        raise RefusedError("other files include a header")
     if not rules.name_types:
         raise UnknownLanguageError(f"names of {language or 'plain text'} are not known")
     root = syntax_tree(text, language)

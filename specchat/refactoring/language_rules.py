@@ -56,6 +56,17 @@ def directive_pattern() -> re.Pattern[str]:
 
 
 @cache
+def metadata_pattern() -> re.Pattern[str]:
+    """A block of comments that a tool reads."""
+    return re.compile("|".join(language_tables(RULES_FILE)["comments"]["metadata"]), re.MULTILINE)
+
+
+def rule_words(table: str, key: str) -> frozenset[str]:
+    """The names or kinds of nodes of a table that is about all languages."""
+    return frozenset(language_tables(RULES_FILE)[table][key].split())
+
+
+@cache
 def rules_of(language: str) -> LanguageRules:
     """The rules of a language; those of an unknown one are empty."""
     return LanguageRules(language_tables(RULES_FILE).get(language, {}))

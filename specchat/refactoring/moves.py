@@ -13,7 +13,7 @@ from itertools import takewhile
 from tree_sitter import Node
 
 from specchat.edit.operations import Move
-from specchat.refactoring.language_rules import PYTHON, directive_pattern
+from specchat.refactoring.language_rules import PYTHON, directive_pattern, rule_words
 from specchat.refactoring.python_dangers import MODULE_LOOKUPS, PLAIN_DECORATORS
 from specchat.refactoring.python_text import NO_RELATIVES
 from specchat.refactoring.removals import comments_above, parsed
@@ -24,12 +24,7 @@ DEFINITIONS = ("function_definition", "class_definition")
 NOTES_ORDER = re.compile(
     r"__init_subclass__|__subclasses__|metaclass|__prepare__|getsource|currentframe|\bgetmembers\b"
 )
-RUNNING = (  # these run code of other functions, or may, where a name is in them
-    "call", "await", "list_comprehension", "set_comprehension", "dictionary_comprehension", "generator_expression",
-    "interpolation", "subscript", "attribute", "binary_operator", "comparison_operator", "for_statement",
-    "with_statement", "import_statement", "import_from_statement", "conditional_expression", "boolean_operator",
-    "not_operator", "unary_operator", "list_splat", "dictionary_splat",
-)  # fmt: skip
+RUNNING = rule_words("moves", "running")
 
 
 def move_statement(text: str, move: Move) -> Step:

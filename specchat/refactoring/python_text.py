@@ -103,16 +103,14 @@ class PythonText:
         return parso.parse(self.text)
 
     @cached_property
-    def _line_starts(self) -> list[int]:
+    def _lines(self) -> Sequence[str]:
         from parso.utils import split_lines
 
-        starts = [0]
-        for line in split_lines(self.text, keepends=True):
-            starts.append(starts[-1] + len(line))
-        return starts
+        return split_lines(self.text, keepends=True)
 
     def byte_position(self, position: tuple[int, int]) -> int:
-        return len(self.text[: self._line_starts[position[0] - 1] + position[1]].encode())
+        row, column = position[0] - 1, position[1]
+        return len("".join((*self._lines[:row], self._lines[row][:column])).encode())
 
     def tokens(self, name: str) -> list[Token]:
         leaves = self.tree.get_used_names().get(name, [])
@@ -144,7 +142,7 @@ class PythonText:
         name, definition = leaf.value, leaf.get_definition(import_name_always=True)
         if definition is not None and definition.type in COMPREHENSIONS:
             return (f"{self.path}:{name}", *definition.start_pos)
-        scopes = [each for each in ancestors(leaf) if each.type in SCOPES and getattr(each, "name", None) is not leaf]
+        scopes = scopes_of(leaf)
         if _is_declared(scopes[0], "global_stmt", name):
             return (f"{self.path}:{name}", *scopes[-1].start_pos)
         while _is_declared(scopes[0], "nonlocal_stmt", name):
@@ -187,6 +185,11 @@ def _is_declared(scope: NodeOrLeaf, statement: str, name: str) -> bool:
 
 def code_of(node: NodeOrLeaf) -> str:
     return node.get_code(include_prefix=False) or ""
+
+
+def scopes_of(leaf: Name) -> list[NodeOrLeaf]:
+    """The scopes that a name may count in, the innermost first: that of a function is not in it."""
+    return [each for each in ancestors(leaf) if each.type in SCOPES and getattr(each, "name", None) is not leaf]
 
 
 def around(leaf: NodeOrLeaf) -> list[ClassOrFunc]:

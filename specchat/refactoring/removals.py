@@ -13,7 +13,7 @@ from pathlib import Path
 from tree_sitter import Node
 
 from specchat.edit.operations import NameKind, Removable, Remove, RemoveDefinition
-from specchat.refactoring.language_rules import PYTHON, directive_pattern, rules_of
+from specchat.refactoring.language_rules import PYTHON, directive_pattern, metadata_pattern, rule_words, rules_of
 from specchat.refactoring.project_mentions import check_mentions_of_word
 from specchat.refactoring.python_text import check_parses, one_of
 from specchat.refactoring.splices import (
@@ -36,37 +36,13 @@ LOGGING_CALL = (
     r"(?:\w+\.)*_?(?:logging|logger|log|LOGGER|LOG)(?:\.getLogger\([\w\"'.]*\))?"
     r"\.(?:debug|info|warning|warn|error|exception|critical|fatal|log)"
 )
-CALL_TYPES = ("call", "call_expression", "macro_invocation", "method_invocation")
+CALL_TYPES, SEQUENCES, SIDE_EFFECTS, MAKING, PLAIN_CALLS = (
+    rule_words("removals", key) for key in ("call_types", "sequences", "side_effects", "making", "plain_calls")
+)
 STATEMENT = "expression_statement"
 GO_FUNCTIONS = ("function_declaration", "method_declaration")
-# Where a statement stands among others; elsewhere it is the only one of a branch and becomes `{}`.
-SEQUENCES = frozenset(
-    ("module", "block", "program", "statement_block", "source_file", "translation_unit", "compound_statement",
-     "statement_list", "switch_case", "switch_default", "case_statement", "declaration_list", "constructor_body",
-     "class_static_block", "switch_block_statement_group", "static_initializer")
-)  # fmt: skip
-# What a removed call must not hold: the rest may rely on it.
-SIDE_EFFECTS = (
-    "named_expression", "await", "yield", "await_expression", "yield_expression", "assignment_expression",
-    "augmented_assignment_expression", "update_expression",
-)  # fmt: skip
-MAKING = ("new_expression", "delete_expression", "object_creation_expression")
 # in what a macro of Rust is given: a call, `?`, or an assignment
 EFFECT_IN_TOKENS = re.compile(r"(?P<called>\w+)!?\s*\(|\?|(?<![=!<>])=(?!=)")
-# Calls without an effect of their own.
-PLAIN_CALLS = frozenset(
-    ("len", "str", "repr", "int", "float", "bool", "type", "sum", "min", "max", "abs", "round", "sorted", "list",
-     "dict", "set", "tuple", "range", "enumerate", "zip", "format", "join", "upper", "lower", "strip", "split",
-     "replace", "ljust", "rjust", "center", "keys", "values", "items", "get", "isinstance", "getLogger",
-     "toString", "toFixed", "stringify",
-     "String", "Number", "size", "length", "valueOf", "strlen")
-)  # fmt: skip
-# A script's own requirements, the kernel of a notebook, the header of a service or of a user script.
-METADATA_BLOCK = re.compile(
-    r"^# /// \w+$(?:\n#(?: .*)?$)*?\n# ///$|\A# ---$(?:\n#.*$)*?\n# ---$"
-    r"|^### BEGIN INIT INFO$(?:\n#.*$)*?\n### END INIT INFO$|^// ==UserScript==$(?:\n//.*$)*?\n// ==/UserScript==$",
-    re.MULTILINE,
-)
 CODING = re.compile(r"#.*?coding[:=]")  # counts in the first two lines
 
 DEFINITION_KINDS = {NameKind.FUNCTION: "function", NameKind.METHOD: "function", NameKind.CLASS: "class"}
@@ -235,7 +211,7 @@ def _remove_comments(raw: bytes, root: Node, language: str, area: Area) -> Remov
         raise RefusedError("comments before the import of C are code")
     found = [each for each in find_nodes(root, language, COMMENT_TYPES) if area.holds(each.start_byte, each.end_byte)]
     text = raw.decode()
-    blocks = [match.span() for match in METADATA_BLOCK.finditer(text)]
+    blocks = [match.span() for match in metadata_pattern().finditer(text)]
     rows = {row for start, end in blocks for row in range(text.count("\n", 0, start), text.count("\n", 0, end) + 1)}
     if language == "rust" and re.search(rb"^\s*//[/!].*```|\bmissing_docs\b", raw, re.MULTILINE):
         raise RefusedError("the comments hold tests, or have to be there")
@@ -414,15 +390,13 @@ REMOVALS: Mapping[Removable, Callable[[bytes, Node, str, Area], Removal]] = {
 }
 
 
-def remove_definition(text: str, language: str, remove: RemoveDefinition, path: Path) -> Step:
-    """The removal of a function, method or class that nothing else mentions, with its decorators and its comment.
+def remove_definition(text: str, remove: RemoveDefinition, path: Path) -> Step:
+    """The removal of what nothing else mentions in a text of Python, with its decorators and its comment.
 
     RefusedError says by what way something may still reach it.
     """
-    if language != PYTHON:
-        raise UnknownLanguageError("only definitions of Python are known")
     wanted = f"{remove.scope}.{remove.name}" if remove.scope else remove.name
-    root, definition = parsed(text, language), only_definition(text, language, wanted, DEFINITION_KINDS[remove.kind])
+    root, definition = parsed(text, PYTHON), only_definition(text, PYTHON, wanted, DEFINITION_KINDS[remove.kind])
     _check_unreachable(text, definition)
     check_mentions_of_word(path, definition.name)
     outermost = node_of(root, definition)

@@ -21,7 +21,7 @@ from specchat.refactoring.python_dangers import PLAIN_DECORATORS
 from specchat.refactoring.python_rename import check_new_name
 from specchat.refactoring.python_text import one_of
 from specchat.refactoring.removals import find_area, line_start, node_of, only_definition, parsed
-from specchat.refactoring.splices import Area, RefusedError, Splice, Step, UnknownLanguageError
+from specchat.refactoring.splices import Area, RefusedError, Splice, Step
 from specchat.syntax.parse import COMMENT_TYPES, ancestors, find_nodes, node_text
 
 DATA_LANGUAGES = frozenset(("json", "toml", "yaml"))
@@ -80,9 +80,7 @@ def set_value(text: str, language: str, change: SetValue, area: Area) -> Step:
     new, start = in_quotes_of(new, old), place.value.start_byte
     _check_kinds(change.name, old, new, language)
     splices = (Splice(start, start + len(old.encode()), new),) if new != old else ()
-    step = Step(f"change {place.kind} `{change.name}` from {old} to {new}", splices)
-    parsed(step.apply(text), language)
-    return step
+    return Step(f"change {place.kind} `{change.name}` from {old} to {new}", splices)
 
 
 def _check_kinds(name: str, old: str, new: str, language: str) -> None:
@@ -200,12 +198,10 @@ def in_quotes_of(value: str, old: str) -> str:
 # Adding a parameter
 
 
-def add_parameter(text: str, language: str, change: AddParameter, area: Area, path: Path) -> Step:
-    """The new parameter as a change of the text. RefusedError says why it is not certain."""
-    if language != PYTHON:
-        raise UnknownLanguageError("parameters are added in Python only")
+def add_parameter(text: str, change: AddParameter, area: Area, path: Path) -> Step:
+    """The new parameter as a change of a text of Python. RefusedError says why it is not certain."""
     check_new_name(change.function.rpartition(".")[2], change.name)
-    outermost = node_of(parsed(text, language), only_definition(text, language, change.function, "function"))
+    outermost = node_of(parsed(text, PYTHON), only_definition(text, PYTHON, change.function, "function"))
     function = next(iter(find_nodes(outermost, PYTHON, ("function_definition",))))
     if not area.holds(function.start_byte, function.start_byte):
         raise RefusedError(f"`{change.function}` is not in these lines")
@@ -220,15 +216,13 @@ def add_parameter(text: str, language: str, change: AddParameter, area: Area, pa
         is_strange = decorator not in PLAIN_DECORATORS or "property" in decorator or decorator == "setter"
         if each.type == "decorator" and is_strange:
             raise RefusedError(f"`@{decorator}` decides which parameters `{change.function}` has")
-    default = written_in(change.default, language)
-    if kind_of_literal(default, language) is LiteralKind.OTHER:
+    default = written_in(change.default, PYTHON)
+    if kind_of_literal(default, PYTHON) is LiteralKind.OTHER:
         raise RefusedError(f"{default} is no constant")
     written = f"{change.name}: {change.annotation} = {default}" if change.annotation else f"{change.name}={default}"
     parameters = function.child_by_field_name("parameters")
     assert parameters is not None
-    step = Step(f"add the parameter `{written}` to `{change.function}`", (_splice(text.encode(), parameters, written),))
-    parsed(step.apply(text), language)
-    return step
+    return Step(f"add the parameter `{written}` to `{change.function}`", (_splice(text.encode(), parameters, written),))
 
 
 def _splice(raw: bytes, parameters: Node, written: str) -> Splice:
