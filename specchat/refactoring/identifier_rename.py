@@ -19,11 +19,21 @@ from specchat.refactoring.project_mentions import SCRIPTS, check_other_languages
 from specchat.refactoring.python_text import one_of
 from specchat.refactoring.removals import find_area, parsed
 from specchat.refactoring.splices import Area, RefusedError, Splice, Step, UnknownLanguageError, count_of
-from specchat.syntax.parse import COMMENT_TYPES, ancestors, field_of, find_nodes, node_text, syntax_tree
+from specchat.syntax.parse import (
+    COMMENT_TYPES,
+    ancestors,
+    contains,
+    field_of,
+    find_nodes,
+    line_of,
+    node_text,
+    syntax_tree,
+)
 
 NAME = re.compile(r"[^\W\d][\w$]*")
-SPECIAL_NAMES, AROUND_FUNCTIONS, KNOWN_MACROS, MARKS, OUTSIDE = (
-    rule_words("renaming", key) for key in ("special_names", "around_functions", "known_macros", "marks", "outside")
+SPECIAL_NAMES, AROUND_FUNCTIONS, KNOWN_MACROS, MARKS, OUTSIDE, WHOLE_BODIES = (
+    rule_words("renaming", key)
+    for key in ("special_names", "around_functions", "known_macros", "marks", "outside", "whole_bodies")
 )
 HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".hxx")
 STRING = re.compile(r'"(?:\\.|[^"\\])*"')
@@ -134,7 +144,7 @@ def find_uses(root: Node, language: str, rules: LanguageRules, name: str) -> Nam
     for node in nodes:
         around = {each.type for each in ancestors(node)}
         if _is_in(node, rules.refused) or any(kind in around for kind, part in rules.refused if part == ANY_FIELD):
-            raise RefusedError(f"`{name}` in line {_line(node)} may be something else")
+            raise RefusedError(f"`{name}` in line {line_of(node)} may be something else")
         if language == "rust":
             _check_macro(node)
         if declaration := _declaration(node, rules):
@@ -142,7 +152,7 @@ def find_uses(root: Node, language: str, rules: LanguageRules, name: str) -> Nam
     _check_repeated(declarations, rules, name)
     places: list[tuple[Node, Declaration]] = []
     for node in nodes:
-        containing = [each for each in declarations if _contains(each.scope, node)]
+        containing = [each for each in declarations if contains(each.scope, node)]
         if containing:
             places.append((node, min(containing, key=lambda each: each.scope.end_byte - each.scope.start_byte)))
     _check_order(places, declarations, rules, name)
@@ -235,7 +245,7 @@ def _check_exports(nodes: Sequence[Node], chosen: Declaration, rename: Rename) -
         around = node.parent.type if node.parent else ""
         is_exported = around == "export_specifier" and chosen.kind is NameKind.IMPORT
         if is_exported or (around.startswith("jsx_") and is_first_changed):
-            raise RefusedError(f"`{rename.old}` in line {_line(node)} means something outside")
+            raise RefusedError(f"`{rename.old}` in line {line_of(node)} means something outside")
 
 
 def _check_marks(chosen: Declaration, rules: LanguageRules, rename: Rename) -> None:
@@ -316,70 +326,50 @@ def _scope_of(statement: Node, declares: Declares, rules: LanguageRules) -> Node
 
 def _check_repeated(declarations: Sequence[Declaration], rules: LanguageRules, name: str) -> None:
     """RefusedError for a name that one scope declares more than once, if that may be two things."""
-    by_scope: dict[int, list[Declaration]] = {}
-    for each in declarations:
-        by_scope.setdefault(each.scope.id, []).append(each)
-    for group in by_scope.values():
+    for scope in dict.fromkeys(each.scope.id for each in declarations):
+        group = [each for each in declarations if each.scope.id == scope]
         kinds = {each.kind for each in group}
         if len(group) > 1 and (len(kinds) > 1 or not kinds <= rules.repeatable):
-            raise RefusedError(f"`{name}` is declared again in line {_line(group[1].name)}")
+            raise RefusedError(f"`{name}` is declared again in line {line_of(group[1].name)}")
         bodies = [each for each in group if each.statement.type == "function_definition"]
         if len(bodies) > 1:
-            raise RefusedError(f"`{name}` is defined again in line {_line(bodies[1].name)}")
+            raise RefusedError(f"`{name}` is defined again in line {line_of(bodies[1].name)}")
 
 
 def _check_order(
     places: Sequence[tuple[Node, Declaration]], declarations: Sequence[Declaration], rules: LanguageRules, name: str
 ) -> None:
     """RefusedError for a place before a declaration, or in its value, that may refer to an outer one."""
-    first: dict[int, Declaration] = {}
-    for each in declarations:
-        if each.scope.id not in first or each.name.start_byte < first[each.scope.id].name.start_byte:
-            first[each.scope.id] = each
-    for node, declaration in places:
-        if not rules.ordered or declaration.kind not in (NameKind.VARIABLE, NameKind.CONSTANT):
+    for node, declaration in places if rules.ordered else ():
+        if declaration.kind not in (NameKind.VARIABLE, NameKind.CONSTANT):
             continue
-        earliest = first[declaration.scope.id]
-        is_early = node.start_byte < earliest.name.start_byte and declaration.scope.parent is not None
-        is_nested = any(each.scope != declaration.scope and _contains(each.scope, node) for each in declarations)
-        own = [each for each in declarations if each.scope == declaration.scope]
+        own = [each for each in declarations if each.scope == declaration.scope]  # in the order of the text
+        is_early = node.start_byte < own[0].name.start_byte and declaration.scope.parent is not None
+        is_nested = any(each.scope != declaration.scope and contains(each.scope, node) for each in declarations)
         is_in_value = node not in [each.name for each in own] and any(
-            _contains(each.statement, node) and not _is_loop(each.statement) for each in own
+            contains(each.statement, node) and each.statement.type not in WHOLE_BODIES for each in own
         )
         if is_early or (is_nested and is_in_value):
-            raise RefusedError(f"`{name}` in line {_line(node)} may be another one")
-
-
-def _is_loop(statement: Node) -> bool:
-    """Loops and cases declare a name for their whole body."""
-    return statement.type in ("for_expression", "match_arm", "enhanced_for_statement", "for_range_loop")
+            raise RefusedError(f"`{name}` in line {line_of(node)} may be another one")
 
 
 def _check_macro(node: Node) -> None:
     """RefusedError for a name in a macro of Rust that may not be an expression there."""
-    outer, inner = node.parent, node
-    while outer is not None and outer.type == "token_tree":
+    inner, is_strange = node, False
+    while (outer := inner.parent) is not None and outer.type == "token_tree":
         before = inner.prev_sibling
         called = before.prev_sibling if before is not None and node_text(before) == "!" else None
-        is_macro = called is not None and called.type == "identifier" and node_text(called) not in KNOWN_MACROS
-        if is_macro or (before is not None and node_text(before) in (".", "::", "$")):
-            raise RefusedError(f"a macro names `{node_text(node)}` in line {_line(node)}")
-        outer, inner = outer.parent, outer
-    if outer is not None and inner is not node:
-        named = outer.child_by_field_name("macro")
-        if named is None or node_text(named) not in KNOWN_MACROS:
-            raise RefusedError(f"a macro names `{node_text(node)}` in line {_line(node)}")
+        is_strange |= called is not None and called.type == "identifier" and node_text(called) not in KNOWN_MACROS
+        is_strange |= before is not None and node_text(before) in (".", "::", "$")
+        inner = outer
+    if inner != node:
+        named = outer.child_by_field_name("macro") if outer is not None else None
+        is_strange |= named is None or node_text(named) not in KNOWN_MACROS
+    if is_strange:
+        raise RefusedError(f"a macro names `{node_text(node)}` in line {line_of(node)}")
 
 
 def _is_in(node: Node, contexts: frozenset[tuple[str, str]]) -> bool:
     if node.parent is None:
         return False
     return (node.parent.type, field_of(node)) in contexts or (node.parent.type, ANY_FIELD) in contexts
-
-
-def _contains(outer: Node, inner: Node) -> bool:
-    return outer.start_byte <= inner.start_byte and inner.end_byte <= outer.end_byte
-
-
-def _line(node: Node) -> int:
-    return node.start_point.row + 1

@@ -6,7 +6,7 @@ What is alone on its lines goes with the lines.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from specchat.refactoring.splices import (
 )
 from specchat.syntax.definitions import Definition, definitions
 from specchat.syntax.languages import load_grammar
-from specchat.syntax.parse import COMMENT_TYPES, ancestors, find_nodes, node_text, syntax_tree
+from specchat.syntax.parse import COMMENT_TYPES, ancestors, contains, find_nodes, line_of, node_text, syntax_tree
 
 # `logger.info(…)`, `self._log.warning(…)`, `logging.getLogger(__name__).debug(…)`
 LOGGING_CALL = (
@@ -40,6 +40,7 @@ CALL_TYPES, SEQUENCES, SIDE_EFFECTS, MAKING, PLAIN_CALLS = (
     rule_words("removals", key) for key in ("call_types", "sequences", "side_effects", "making", "plain_calls")
 )
 STATEMENT = "expression_statement"
+DEFINITIONS = FUNCTION, CLASS = "function_definition", "class_definition"  # of Python
 GO_FUNCTIONS = ("function_declaration", "method_declaration")
 # in what a macro of Rust is given: a call, `?`, or an assignment
 EFFECT_IN_TOKENS = re.compile(r"(?P<called>\w+)!?\s*\(|\?|(?<![=!<>])=(?!=)")
@@ -47,7 +48,6 @@ CODING = re.compile(r"#.*?coding[:=]")  # counts in the first two lines
 
 DEFINITION_KINDS = {NameKind.FUNCTION: "function", NameKind.METHOD: "function", NameKind.CLASS: "class"}
 DYNAMIC_LOOKUP = re.compile(r"\b(?:getattr|globals|locals|vars|eval|exec|__dict__|__getattr__|__all__)\b")
-FUNCTION, CLASS = "function_definition", "class_definition"
 
 
 def remove_things(text: str, language: str, remove: Remove, area: Area) -> Step:
@@ -94,9 +94,8 @@ def only_definition(text: str, language: str, name: str, kind: str = "") -> Defi
 
 def node_of(root: Node, definition: Definition) -> Node:
     """The outermost node of a definition of Python, with its decorators."""
-    types = ("function_definition", "class_definition", "decorated_definition")
-    for each in find_nodes(root, PYTHON, types):
-        if (each.start_point.row + 1, each.end_point.row + 1) == (definition.first_line, definition.last_line):
+    for each in find_nodes(root, PYTHON, (*DEFINITIONS, "decorated_definition")):
+        if (line_of(each), each.end_point.row + 1) == (definition.first_line, definition.last_line):
             return each
     raise RefusedError(f"`{definition.name}` shares its lines with something else")
 
@@ -136,7 +135,7 @@ def _remove_calls(raw: bytes, root: Node, language: str, calls: Sequence[Node], 
     statements = [call.parent for call in calls if call.parent and call.parent.type == STATEMENT]
     for statement in statements:
         if find_nodes(statement, language, SIDE_EFFECTS):
-            raise RefusedError(f"line {statement.start_point.row + 1} does more than the call")
+            raise RefusedError(f"line {line_of(statement)} does more than the call")
     removed = [each for each in statements if not _does_more(each, language)]
     inside, more = len(calls) - len(statements), len(statements) - len(removed)
     notes = [f"{count_of(inside, noun)} inside other expressions left" if inside else "",
@@ -172,22 +171,18 @@ def _called(call: Node) -> str:
 
 def _check_go_uses(root: Node, removed: Sequence[Node]) -> None:
     """Go does not compile with an import or a local variable that nothing uses."""
-    left = [each for each in find_nodes(root, "go", ("identifier",)) if not _is_in_any(each, removed)]
+    names = find_nodes(root, "go", ("identifier",))
+    left = [each for each in names if not any(contains(gone, each) for gone in removed)]
     imported = {node_text(each).strip('"').rpartition("/")[2] for each in find_nodes(root, "go", ("import_spec",))}
     for statement in removed:
         function = next((each for each in ancestors(statement) if each.type in GO_FUNCTIONS), root)
-        names = set(map(node_text, find_nodes(statement, "go", ("identifier",))))
-        for name in sorted(names):
+        for name in sorted({node_text(each) for each in names if contains(statement, each)}):
             places = [each for each in left if node_text(each) == name]
             if name in imported and not places:
                 raise RefusedError(f"the import of {name} would be unused")
-            here = [each for each in places if _is_in_any(each, [function])]
+            here = [each for each in places if contains(function, each)]
             if here and all(_is_set(each) for each in here):
                 raise RefusedError(f"the variable {name} would be unused")
-
-
-def _is_in_any(node: Node, nodes: Sequence[Node]) -> bool:
-    return any(each.start_byte <= node.start_byte and node.end_byte <= each.end_byte for each in nodes)
 
 
 def _is_set(name: Node) -> bool:
@@ -237,27 +232,20 @@ def _comment_splice(raw: bytes, comment: Node) -> Splice:
     while raw[start:end].endswith(b"\n"):
         end -= 1  # a comment for the documentation of Rust includes the newline
     first, last = line_start(raw, start), line_end(raw, end)
-    is_first, is_last = not raw[first:start].strip(), not raw[end:last].strip()
-    if is_first and is_last:
+    above, below = raw[first:start], raw[end:last]
+    if not above.strip() and not below.strip():
         return Splice(first, min(last + 1, len(raw)), "")
     if b"\n" in raw[start:end]:
-        raise RefusedError(f"the comment in line {comment.start_point.row + 1} stands between code on other lines")
-    if is_last:
-        return Splice(first + len(raw[first:start].rstrip(b" \t")), last, "")
-    if is_first:
-        return Splice(start, end + len(raw[end:last]) - len(raw[end:last].lstrip(b" \t")), "")
-    before, after = raw[start - 1 : start], raw[end : end + 1]
-    if after in (b",", b";", b")", b"]"):
-        return Splice(first + len(raw[first:start].rstrip(b" \t")), end, "")
+        raise RefusedError(f"the comment in line {line_of(comment)} stands between code on other lines")
+    if not above.strip():
+        return Splice(start, last - len(below.lstrip(b" \t")), "")
+    before, after = above[-1:], below[:1]
+    if not below.strip() or after in (b",", b";", b")", b"]"):
+        return Splice(first + len(above.rstrip(b" \t")), end if below.strip() else last, "")
     if before.isspace() and after == b" ":
         return Splice(start, end + 1, "")
-    is_needed = (
-        not raw[start:].startswith(b"<")
-        and not before.isspace()
-        and not after.isspace()
-        and before.isalnum() == after.isalnum()
-    )
-    return Splice(start, end, " " if is_needed else "")
+    is_apart = raw[start:].startswith(b"<") or before.isspace() or after.isspace()
+    return Splice(start, end, " " if not is_apart and before.isalnum() == after.isalnum() else "")
 
 
 def _remove_docstrings(raw: bytes, root: Node, language: str, area: Area) -> Removal:
@@ -265,20 +253,14 @@ def _remove_docstrings(raw: bytes, root: Node, language: str, area: Area) -> Rem
         raise UnknownLanguageError("only Python has docstrings")
     if re.search(rb"\b__doc__\b", raw):
         raise RefusedError("the program uses `__doc__`")
-    found = [
-        each
-        for each in map(_docstring_of, _with_docstrings(root))
-        if each is not None and area.holds(each.start_byte, each.end_byte)
-    ]
+    found = [each for block in (root, *bodies(root, *DEFINITIONS)) if (each := _docstring_of(block))]
+    found = [each for each in found if area.holds(each.start_byte, each.end_byte)]
     return Removal(remove_statements(raw, found, language), len(found))
 
 
-def _with_docstrings(root: Node) -> Iterable[Node]:
-    yield root
-    for each in find_nodes(root, PYTHON, ("function_definition", "class_definition")):
-        body = each.child_by_field_name("body")
-        if body is not None:
-            yield body
+def bodies(root: Node, *types: str) -> list[Node]:
+    """The blocks of the definitions of these types, in Python."""
+    return [body for each in find_nodes(root, PYTHON, types) if (body := each.child_by_field_name("body"))]
 
 
 def _docstring_of(block: Node) -> Node | None:
@@ -421,7 +403,7 @@ def _check_unreachable(text: str, definition: Definition) -> None:
 
 def _check_bases(node: Node, name: str) -> None:
     """Of the class around a method: a base may call it."""
-    outer = next((each for each in ancestors(node) if each.type in ("class_definition", "function_definition")), None)
+    outer = next((each for each in ancestors(node) if each.type in DEFINITIONS), None)
     bases = outer.child_by_field_name("superclasses") if outer else None
     owner = outer.child_by_field_name("name") if outer else None
     if bases and bases.named_children:

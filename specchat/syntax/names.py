@@ -10,7 +10,7 @@ from tree_sitter import Node
 
 from specchat.syntax.definitions import definitions, enclosing_definition
 from specchat.syntax.languages import node_kinds
-from specchat.syntax.parse import ancestors, field_of, find_nodes, node_text, syntax_tree
+from specchat.syntax.parse import ancestors, field_of, find_nodes, line_of, node_text, syntax_tree
 
 SCRIPTS = ("javascript", "typescript", "tsx")
 # names that a program has without a definition, and that older programs import or define
@@ -48,7 +48,7 @@ def _names(root: Node, text: str, language: str) -> tuple[set[tuple[str, str]], 
     known = definitions(text, language)
     bound, used = set[tuple[str, str]](), list[tuple[str, str, int]]()
     for node in find_nodes(root, language, node_kinds(language, "names")):
-        name, line = node_text(node), node.start_point.row + 1
+        name, line = node_text(node), line_of(node)
         around = enclosing_definition(known, line)
         is_own = around is not None and around.name == name and around.first_line == line
         scope = "" if around is None else around.container if is_own else around.qualified_name
@@ -92,7 +92,7 @@ def strayed(text: str, language: str) -> list[tuple[int, str]]:
         return found
     for node in find_nodes(root, language, ("await_expression", "return_statement")):
         function = next((each for each in ancestors(node) if each.type in FUNCTIONS), None)
-        line = node.start_point.row + 1
+        line = line_of(node)
         if node.type == "return_statement" and function is None:
             found.append((line, "`return` stands outside of a function"))
         if node.type == "await_expression" and function is not None and not _may_await(function):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from tree_sitter import Node
 
 from specchat.syntax.languages import node_kinds
-from specchat.syntax.parse import COMMENT_TYPES, comment_nodes, find_nodes, node_text, syntax_tree
+from specchat.syntax.parse import COMMENT_TYPES, comment_nodes, find_nodes, line_of, node_text, syntax_tree
 
 WORD = re.compile(r"\w+")
 # strings, numbers, words, operators, and other signs one by one
@@ -116,12 +116,12 @@ class _Reading:
             return
         number, last = len(self.found), outer.end_point.row + bool(outer.end_point.column)
         statement = Statement(
-            inner.type, _name(inner), node_text(outer), words, outer.start_point.row + 1, owner, (), last, is_inner
+            inner.type, _name(inner), node_text(outer), words, line_of(outer), owner, (), last, is_inner
         )
         self.found.append(statement)
         markers = _markers(outer, inner)
         for marker in markers:
-            text, line = node_text(marker), marker.start_point.row + 1
+            text, line = node_text(marker), line_of(marker)
             words, last = tuple(WORD.findall(text)), marker.end_point.row + 1
             self.found.append(Statement(marker.type, "", text, words, line, number, _tokens(text), last, is_inner))
         below = list[Node]()
