@@ -22,6 +22,7 @@ from specchat.refactoring.splices import Area, RefusedError, Splice, Step, Unkno
 from specchat.syntax.parse import (
     COMMENT_TYPES,
     ancestors,
+    blanked,
     contains,
     field_of,
     find_nodes,
@@ -59,9 +60,6 @@ class NameUse:
     declarations: tuple[Declaration, ...]
     places: tuple[tuple[Node, Declaration], ...]
 
-    def of(self, chosen: Declaration) -> list[Node]:
-        return [node for node, declaration in self.places if declaration.scope == chosen.scope]
-
 
 def rename_identifier(text: str, language: str, rename: Rename, area: Area, path: Path) -> Step:
     """The renaming as changes of the text. RefusedError says why it is not certain."""
@@ -78,12 +76,12 @@ def rename_identifier(text: str, language: str, rename: Rename, area: Area, path
     found = find_uses(root, language, rules, rename.old)
     if not found.declarations and not path.is_file() and (nodes := _names(root, language, rules, rename.old)):
         return _rename_free(text, rules, rename, nodes)
-    chosen = _choose(root, found, rules, rename, (area, find_area(text, language, rename.scope)))
+    chosen = _choose(root, found, rules, rename, area.overlap(find_area(text, language, rename.scope)))
     if chosen.scope.parent is None and language == "go" and not path.is_file():
         raise RefusedError(f"other files of the package may use `{rename.old}`")
     if chosen.scope.parent is None and chosen.kind is not NameKind.IMPORT:
         check_other_languages(path, language, rename.old)
-    nodes = found.of(chosen)
+    nodes = [node for node, declaration in found.places if declaration.scope == chosen.scope]
     _check_exports(nodes, chosen, rename)
     _check_marks(chosen, rules, rename)
     splices = tuple(_splice(node, rules, rename) for node in nodes)
@@ -100,10 +98,8 @@ def _rename_word(text: str, root: Node, language: str, rules: LanguageRules, ren
     Comments and strings are known all the same. A function stands between lines that begin with `}`.
     """
     _check_text(text, root, language, rules, rename)
-    raw, word = text.encode(), rf"(?<!\w){re.escape(rename.old)}(?!\w)"
-    code = bytearray(raw)
-    for each in find_nodes(root, language, (*COMMENT_TYPES, "string_literal", "char_literal")):
-        code[each.start_byte : each.end_byte] = re.sub(rb"[^\n]", b" ", raw[each.start_byte : each.end_byte])
+    word = rf"(?<!\w){re.escape(rename.old)}(?!\w)"
+    code = blanked(text, find_nodes(root, language, (*COMMENT_TYPES, "string_literal", "char_literal")))
     places = [match.start() for match in re.finditer(word.encode(), code)]
     start, end = (code.rfind(b"\n}", 0, places[0]), code.find(b"\n}", places[-1])) if places else (0, -1)
     function = code[start + 2 if start >= 0 else 0 : end].decode() if end >= 0 else ""
@@ -199,13 +195,9 @@ def _check_macros(text: str, name: str) -> None:
             raise RefusedError(f"the macro `{called}` takes `{name}` as a text")
 
 
-def _choose(root: Node, found: NameUse, rules: LanguageRules, rename: Rename, areas: Sequence[Area]) -> Declaration:
+def _choose(root: Node, found: NameUse, rules: LanguageRules, rename: Rename, area: Area) -> Declaration:
     """The one declaration that the instruction means."""
-    here = [
-        each
-        for each in found.declarations
-        if all(part.holds(each.name.start_byte, each.name.end_byte) for part in areas)
-    ]
+    here = [each for each in found.declarations if area.holds(each.name.start_byte, each.name.end_byte)]
     here = of_kind(here, rename.kind, lambda each: each.kind)
     fitting = {each.scope.id: each for each in reversed(here)}
     if len(fitting) != 1:

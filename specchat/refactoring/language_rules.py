@@ -33,6 +33,7 @@ class LanguageRules:
         self.prints: str = table.get("prints", "")
         self.constants: Sequence[str] = table.get("constants", ("true", "false", "null"))
         self.values: Mapping[str, Sequence[str]] = table.get("values", {})
+        self.rebinding: Mapping[str, str] = table.get("rebinding", {})
         self.name_types, self.scopes, self.shorthands = names("name_types"), names("scopes"), names("shorthands")
         self.function_scopes, self.member_scopes = names("function_scopes"), names("member_scopes")
         self.wrappers, self.foreign, self.refused = contexts("wrappers"), contexts("foreign"), contexts("refused")

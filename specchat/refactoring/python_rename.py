@@ -132,7 +132,9 @@ def _find_symbol(files: Sequence[PythonText], rename: Rename, area: Area | None)
     groups = _groups(tokens, relatives(files))
     starts = {id(each): each.file.byte_position(each.leaf.start_pos) for each in defining}
     here = [each for each in defining if area is None or area.holds(starts[id(each)], starts[id(each)])]
-    fitting = _fitting(here, rename)
+    wanted = tuple(filter(None, rename.scope.split(".")))
+    here = [each for each in here if not wanted or scope_path(each.leaf)[-len(wanted) :] == wanted]
+    fitting = of_kind(here, rename.kind, _kind)
     chosen = {id(groups[id(each)]): groups[id(each)] for each in fitting}
     if len(chosen) != 1:
         raise RefusedError(_why_not_one(tokens, fitting, rename))
@@ -178,13 +180,6 @@ def _member_keys(token: Token, related: Mapping[str, set[str]]) -> list[str]:
         return []
     owner = scope_path(token.leaf)[-1]
     return sorted(related.get(owner, {owner}) - NO_RELATIVES)
-
-
-def _fitting(defining: Sequence[Token], rename: Rename) -> list[Token]:
-    wanted = tuple(filter(None, rename.scope.split(".")))
-    if wanted:
-        defining = [each for each in defining if scope_path(each.leaf)[-len(wanted) :] == wanted]
-    return of_kind(defining, rename.kind, _kind)
 
 
 def _why_not_one(tokens: Sequence[Token], fitting: Sequence[Token], rename: Rename) -> str:

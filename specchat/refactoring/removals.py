@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tree_sitter import Node
@@ -304,31 +304,27 @@ def _without_gaps(raw: bytes, splices: Sequence[Splice]) -> list[Splice]:
     """
     merged: list[Splice] = []
     for each in sorted(splices, key=lambda splice: splice.start):
-        is_lines = not each.new and _is_line_start(raw, each.start) and _is_line_start(raw, each.end)
-        if merged and is_lines and merged[-1].end == each.start and not merged[-1].new:
-            merged[-1] = Splice(merged[-1].start, each.end, "")
+        if merged and _is_lines(raw, each) and merged[-1].end == each.start and not merged[-1].new:
+            merged[-1] = replace(merged[-1], end=each.end)
         else:
             merged.append(each)
-    return [_without_gap(raw, each) for each in merged]
+    return [replace(each, end=_end_of_gap(raw, each)) if _is_lines(raw, each) else each for each in merged]
 
 
-def _without_gap(raw: bytes, splice: Splice) -> Splice:
-    if splice.new or not _is_line_start(raw, splice.start) or not _is_line_start(raw, splice.end):
-        return splice
-    above, below = raw[: splice.start], raw[splice.end :]
-    text_above = above.rstrip()
-    blank_above = above.count(b"\n", len(text_above)) - 1
-    blank_below = len(re.findall(rb"[ \t]*\n", (re.match(rb"(?:[ \t]*\n)*", below) or [b""])[0]))
-    is_beginning = not text_above or text_above.endswith((b":", b"{"))
-    surplus = blank_below if is_beginning else min(blank_above, blank_below)
-    end = splice.end
-    for _line in range(surplus):
+def _is_lines(raw: bytes, splice: Splice) -> bool:
+    """Whether whole lines go."""
+    is_start = lambda position: position in (0, len(raw)) or raw[position - 1 : position] == b"\n"
+    return not splice.new and is_start(splice.start) and is_start(splice.end)
+
+
+def _end_of_gap(raw: bytes, lines: Splice) -> int:
+    above, end = raw[: lines.start].rstrip(), lines.end
+    blank_above = raw.count(b"\n", len(above), lines.start) - 1
+    blank_below = len(re.findall(rb"[ \t]*\n", (re.match(rb"(?:[ \t]*\n)*", raw[end:]) or [b""])[0]))
+    is_beginning = not above or above.endswith((b":", b"{"))
+    for _line in range(blank_below if is_beginning else min(blank_above, blank_below)):
         end = line_end(raw, end) + 1
-    return Splice(splice.start, end, "")
-
-
-def _is_line_start(raw: bytes, position: int) -> bool:
-    return position in (0, len(raw)) or raw[position - 1 : position] == b"\n"
+    return end
 
 
 def _runs(raw: bytes, statements: Sequence[Node]) -> list[tuple[int, int]]:

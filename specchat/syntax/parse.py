@@ -1,5 +1,6 @@
 """Syntax trees of texts, their syntax errors, and their comments."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -94,6 +95,15 @@ def line_of(node: Node) -> int:
 
 def node_text(node: Node) -> str:
     return (node.text or b"").decode(errors="replace")
+
+
+def blanked(text: str, nodes: Iterable[Node]) -> bytes:
+    """A text with blanks in the place of these nodes; its lines stay."""
+    raw = text.encode()
+    left = bytearray(raw)
+    for node in nodes:
+        left[node.start_byte : node.end_byte] = re.sub(rb"[^\n]", b" ", raw[node.start_byte : node.end_byte])
+    return bytes(left)
 
 
 def _error_nodes(root: Node) -> Iterator[Node]:

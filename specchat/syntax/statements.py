@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from tree_sitter import Node
 
 from specchat.syntax.languages import node_kinds
-from specchat.syntax.parse import COMMENT_TYPES, comment_nodes, find_nodes, line_of, node_text, syntax_tree
+from specchat.syntax.parse import COMMENT_TYPES, blanked, comment_nodes, find_nodes, line_of, node_text, syntax_tree
 
 WORD = re.compile(r"\w+")
 # strings, numbers, words, operators, and other signs one by one
@@ -78,10 +78,8 @@ def statements(text: str, language: str) -> list[Statement]:
     root = syntax_tree(text, language)
     if root is None:
         return []
-    code = bytearray(text.encode())
-    for comment in (*comment_nodes(root, language), *find_nodes(root, language, ("pass_statement",))):
-        code[comment.start_byte : comment.end_byte] = b" " * (comment.end_byte - comment.start_byte)
-    reading = _Reading(bytes(code), language)
+    no_code = (*comment_nodes(root, language), *find_nodes(root, language, ("pass_statement",)))
+    reading = _Reading(blanked(text, no_code), language)
     reading.collect(root, -1)
     return reading.found
 
