@@ -14,7 +14,7 @@ from pathlib import Path
 from tree_sitter import Node
 
 from specchat.edit.operations import NameKind, Rename, of_kind
-from specchat.refactoring.language_rules import ANY_FIELD, Declares, LanguageRules, rule_words, rules_of
+from specchat.refactoring.language_rules import ANY_FIELD, LanguageRules, rule_words, rules_of
 from specchat.refactoring.project_mentions import SCRIPTS, check_other_languages
 from specchat.refactoring.python_text import one_of
 from specchat.refactoring.removals import find_area, parsed
@@ -281,14 +281,13 @@ def _declaration(node: Node, rules: LanguageRules) -> Declaration | None:
         child, parent = parent, parent.parent
     if parent is None:
         return None
-    declares = rules.declarations.get((parent.type, field_of(child)))
-    if declares is None or not _is_new_variable(parent):
+    kind, is_outer = rules.declarations.get((parent.type, field_of(child)), (NameKind.ANY, False))
+    if not kind or not _is_new_variable(parent):
         return None
-    is_function = node.parent is not None and node.parent.type == "function_declarator"
-    if is_function and declares.kind is NameKind.VARIABLE:
-        declares = Declares(NameKind.FUNCTION, is_outer=True)
-    scope = _scope_of(parent, declares, rules)
-    return Declaration(node, parent, scope, declares.kind) if scope else None
+    if kind is NameKind.VARIABLE and node.parent is not None and node.parent.type == "function_declarator":
+        kind, is_outer = NameKind.FUNCTION, True
+    scope = _scope_of(parent, rules, is_outer=is_outer)
+    return Declaration(node, parent, scope, kind) if scope else None
 
 
 def _is_new_variable(statement: Node) -> bool:
@@ -300,12 +299,12 @@ def _is_new_variable(statement: Node) -> bool:
     return True
 
 
-def _scope_of(statement: Node, declares: Declares, rules: LanguageRules) -> Node | None:
+def _scope_of(statement: Node, rules: LanguageRules, *, is_outer: bool) -> Node | None:
     if statement.type in ("preproc_def", "preproc_function_def"):
         return next((each for each in ancestors(statement) if each.parent is None), None)
     is_var = statement.parent is not None and statement.parent.type == "variable_declaration"
     scopes = rules.function_scopes if is_var and rules.function_scopes else rules.scopes
-    scope = statement.parent if declares.is_outer else statement
+    scope = statement.parent if is_outer else statement
     while scope is not None and scope.type not in scopes:
         scope = scope.parent
     if scope is not None and scope.type == "parameter_list":  # of C: those of a definition count in its body

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,6 @@ RULES_FILE = Path(__file__).with_suffix(".toml")
 Context = tuple[str, str]  # the type of the node around a name, and the field in which the name stands; "" for none
 ANY_FIELD = "*"
 PYTHON = "python"
-
-
-@dataclass(frozen=True)
-class Declares:
-    """What a node declares. `is_outer`: the name counts around the node, as that of a function does."""
-
-    kind: NameKind
-    is_outer: bool = False
 
 
 class LanguageRules:
@@ -37,8 +28,9 @@ class LanguageRules:
         self.name_types, self.scopes, self.shorthands = names("name_types"), names("scopes"), names("shorthands")
         self.function_scopes, self.member_scopes = names("function_scopes"), names("member_scopes")
         self.wrappers, self.foreign, self.refused = contexts("wrappers"), contexts("foreign"), contexts("refused")
-        self.declarations: Mapping[Context, Declares] = {
-            _context(each): Declares(NameKind(kind.removeprefix("outer ")), kind.startswith("outer "))
+        # what declares a name, as what, and whether the name counts around it, as that of a function does
+        self.declarations: Mapping[Context, tuple[NameKind, bool]] = {
+            _context(each): (NameKind(kind.removeprefix("outer ")), kind.startswith("outer "))
             for kind, places in table.get("declares", {}).items()
             for each in places.split()
         }

@@ -17,13 +17,10 @@ WORD = re.compile(r"\w+")
 TOKEN = re.compile(
     r"\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\\n])*`|\d(?:[\w.]*\w)?|\w+|[<>=!+*/%&|^~?:-]+|[^\w\s]"
 )
+KINDS = "holders clauses wrappers containers direct_containers markers imports functions calls bodies"
 HOLDERS, CLAUSES, WRAPPERS, CONTAINERS, DIRECT_CONTAINERS, MARKERS, IMPORTS, FUNCTIONS, CALLS, BODIES = (
-    node_kinds("statements", key)
-    for key in (
-        "holders", "clauses", "wrappers", "containers", "direct_containers", "markers", "imports", "functions",
-        "calls", "bodies",
-    )
-)  # fmt: skip
+    node_kinds("statements", key) for key in WORD.findall(KINDS)
+)
 NO_STATEMENTS = node_kinds("statements", "no_statements") | set(COMMENT_TYPES)
 CLASSES = frozenset(each for each in CONTAINERS if each.startswith(("class", "struct", "trait", "interface", "enum")))
 PYTHON_CONTAINERS = frozenset(("if_statement", "try_statement", "with_statement"))
