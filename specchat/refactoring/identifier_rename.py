@@ -15,7 +15,7 @@ from tree_sitter import Node
 
 from specchat.edit.operations import NameKind, Rename, of_kind
 from specchat.refactoring.language_rules import ANY_FIELD, LanguageRules, rule_words, rules_of
-from specchat.refactoring.project_mentions import SCRIPTS, check_other_languages
+from specchat.refactoring.project_mentions import check_other_languages
 from specchat.refactoring.python_text import one_of
 from specchat.refactoring.removals import find_area, parsed
 from specchat.refactoring.splices import Area, RefusedError, Splice, Step, UnknownLanguageError, count_of
@@ -38,9 +38,6 @@ SPECIAL_NAMES, AROUND_FUNCTIONS, KNOWN_MACROS, MARKS, OUTSIDE, WHOLE_BODIES = (
 )
 HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".hxx")
 STRING = re.compile(r'"(?:\\.|[^"\\])*"')
-COMMENT_DIRECTIVE = re.compile(r"^//(?:go:linkname|export)\b.*", re.MULTILINE)
-# how JavaScript reaches a name: a property of all, code in a string, a type in a comment
-LOOKUPS = r"\b(?:window|globalThis|self|global)(?:\.|\[[\"'`]){name}\b|[\"'`]\s*{name}\(|@\w+\s*\{{[^}}\n]*\b{name}\b"
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,7 @@ def rename_identifier(text: str, language: str, rename: Rename, area: Area, path
     if chosen.scope.parent is None and language == "go" and not path.is_file():
         raise RefusedError(f"other files of the package may use `{rename.old}`")
     if chosen.scope.parent is None and chosen.kind is not NameKind.IMPORT:
-        check_other_languages(path, language, rename.old)
+        check_other_languages(path, rules, rename.old)
     nodes = [node for node, declaration in found.places if declaration.scope == chosen.scope]
     _check_exports(nodes, chosen, rename)
     _check_marks(chosen, rules, rename)
@@ -166,22 +163,22 @@ def _check_text(text: str, root: Node, language: str, rules: LanguageRules, rena
         raise RefusedError("the new name means something else")
     if rules.unsafe_text and re.search(rules.unsafe_text, text, re.VERBOSE):
         raise RefusedError("the file may find names in other ways")
-    _check_lookups(text, root, language, rename)
+    _check_lookups(text, root, language, rules, rename)
 
 
-def _check_lookups(text: str, root: Node, language: str, rename: Rename) -> None:
+def _check_lookups(text: str, root: Node, language: str, rules: LanguageRules, rename: Rename) -> None:
     """RefusedError where a macro, a string or a format may name it."""
     word = re.compile(rf"(?<!\w){re.escape(rename.old)}(?!\w)")
     if any(word.search(node_text(each)) for each in find_nodes(root, language, ("preproc_arg",))):
         raise RefusedError(f"a macro names `{rename.old}`")
     if language in ("c", "cpp"):
         _check_macros(text, rename.old)
-    if language in SCRIPTS and re.search(LOOKUPS.format(name=re.escape(rename.old)), text):
+    lookups = rules.lookups.strip().format(name=re.escape(rename.old))
+    if lookups and re.search(lookups, text, re.MULTILINE):
         raise RefusedError(f"the program may look up `{rename.old}` by a string")
     marks = (string for each in find_nodes(root, language, MARKS) for string in STRING.findall(node_text(each)))
-    directives = COMMENT_DIRECTIVE.findall(text) if language == "go" else []
-    if any(map(word.search, (*marks, *directives))):
-        raise RefusedError(f"an annotation or a directive names `{rename.old}`")
+    if any(map(word.search, marks)):
+        raise RefusedError(f"an annotation names `{rename.old}`")
     strings = find_nodes(root, language, ("string_content",)) if language == "rust" else []
     if any(re.search(rf"\{{{re.escape(rename.old)}[:}}]", node_text(each)) for each in strings):
         raise RefusedError(f"a format string names `{rename.old}`")

@@ -37,8 +37,10 @@ class LanguageRules:
         self.reserved, self.plain_marks = names("reserved"), names("plain_marks")
         self.repeatable = frozenset(map(NameKind, names("repeatable")))
         self.renamed_kinds = frozenset(map(NameKind, names("renamed_kinds") or NameKind))
-        self.unsafe_text: str = table.get("unsafe_text", "")
-        self.ordered: bool = table.get("ordered", False)
+        self.unsafe_text, self.lookups = table.get("unsafe_text", ""), table.get("lookups", "")
+        self.seen_in: tuple[str, ...] = tuple(table.get("seen_in", "").split())
+        self.ordered, self.needs_import = bool(table.get("ordered")), bool(table.get("needs_import"))
+        self.comments_count: Mapping[str, str] = table.get("comments_count", {})
 
 
 @cache

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from specchat.context.file_listing import MAX_FILES
 from specchat.errors import InputError
+from specchat.refactoring.language_rules import LanguageRules
 from specchat.refactoring.python_text import (
     MAX_MODULE_BYTES,
     PythonText,
@@ -26,9 +27,6 @@ from specchat.refactoring.splices import RefusedError
 from specchat.regular_file import read_regular_file
 
 MAX_MENTIONING_FILES = 40
-SCRIPTS = ("javascript", "typescript", "tsx")
-SCRIPT_SUFFIXES = (".js", ".mjs", ".cjs", ".jsx", ".ts", ".mts", ".tsx", ".html", ".vue", ".svelte")
-C_SUFFIXES = (".c", ".h", ".cc", ".cpp", ".cxx", ".hh", ".hpp", ".hxx", ".l", ".y", ".m", ".S")
 PYTHON_SUFFIXES = (".py", ".pyi")
 SETTINGS = ("pyproject.toml", "setup.cfg", "setup.py")
 
@@ -78,12 +76,10 @@ def check_mentions_of_word(path: Path, name: str) -> None:
         raise RefusedError(f"{other.name} mentions `{name}`")
 
 
-def check_other_languages(path: Path, language: str, name: str) -> None:
+def check_other_languages(path: Path, rules: LanguageRules, name: str) -> None:
     """RefusedError when another file of the project has a word that this one declares for all to see."""
-    needs_import = language in SCRIPTS
-    suffixes = SCRIPT_SUFFIXES if needs_import else C_SUFFIXES if language in ("c", "cpp") else (path.suffix, ".s")
-    for other, text in files_with(path, suffixes, name):
-        if not needs_import or one_of([path.stem]).search(text):
+    for other, text in files_with(path, rules.seen_in or (path.suffix, ".s"), name):
+        if not rules.needs_import or one_of([path.stem]).search(text):
             raise RefusedError(f"{other.name} may use `{name}`")
 
 

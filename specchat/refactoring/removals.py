@@ -195,23 +195,21 @@ def _is_set(name: Node) -> bool:
 
 
 def _remove_comments(raw: bytes, root: Node, language: str, area: Area) -> Removal:
-    if not rules_of(language).prints and language not in ("toml", "bash", "yaml", "css", "html"):
+    rules = rules_of(language)
+    if not rules.prints and language not in ("toml", "bash", "yaml", "css", "html"):
         raise UnknownLanguageError(f"comments of {language or 'plain text'} are not known")
     if language in ("c", "cpp") and any(
         b"/*" in (each.text or b"") or b"//" in (each.text or b"")
         for each in find_nodes(root, language, ("preproc_arg",))
     ):
         raise RefusedError("a macro holds a comment")
-    if language == "go" and b'import "C"' in raw:
-        raise RefusedError("comments before the import of C are code")
     found = [each for each in find_nodes(root, language, COMMENT_TYPES) if area.holds(each.start_byte, each.end_byte)]
     text = raw.decode()
+    for pattern, why in rules.comments_count.items():
+        if re.search(pattern, text, re.MULTILINE):
+            raise RefusedError(why)
     blocks = [match.span() for match in metadata_pattern().finditer(text)]
     rows = {row for start, end in blocks for row in range(text.count("\n", 0, start), text.count("\n", 0, end) + 1)}
-    if language == "rust" and re.search(rb"^\s*//[/!].*```|\bmissing_docs\b", raw, re.MULTILINE):
-        raise RefusedError("the comments hold tests, or have to be there")
-    if language == "html" and re.search(rb"<(?:pre|textarea)\b", raw):
-        raise RefusedError("the blanks around a comment may count")
     comments = [each for each in found if not is_directive(each) and each.start_point.row not in rows]
     kept = len(found) - len(comments)
     note = f"{count_of(kept, 'comment')} for tools kept" if kept else ""
