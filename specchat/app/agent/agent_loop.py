@@ -15,7 +15,15 @@ from dataclasses import dataclass, field, replace
 from threading import Event as Flag
 from typing import Any
 
-from specchat.app.agent.agent_tool import AgentTool, ChangingTool, Effect, ToolOutcome, WritableChange
+from specchat.app.agent.agent_tool import (
+    AgentTool,
+    ChangingTool,
+    Effect,
+    ReportingTool,
+    ToolOutcome,
+    WritableChange,
+    short,
+)
 from specchat.app.agent.call_consent import Consent, Refused
 from specchat.app.agent.tool_schemas import parse_arguments, with_paths
 from specchat.chat.events import REPETITION, TOOL_CALLS, TRUNCATED_REASONS, Event, Finished, Notice, ToolCallDelta
@@ -46,6 +54,19 @@ class CallStarted:
 
 
 @dataclass(frozen=True)
+class CallProgressed:
+    """How far a call is, in the words of its tool; `text` names the call, too."""
+
+    call: ToolCall
+    summary: str
+    line: str
+
+    @property
+    def text(self) -> str:
+        return f"{short(self.summary)}: {short(self.line)}"
+
+
+@dataclass(frozen=True)
 class CallFinished:
     """A call has its outcome. `change` is what was written."""
 
@@ -69,7 +90,7 @@ class LoopEnded:
     reason: str
 
 
-AgentEvent = CallStarted | CallFinished | RoundStarted | LoopEnded  # also for isinstance
+AgentEvent = CallStarted | CallProgressed | CallFinished | RoundStarted | LoopEnded  # also for isinstance
 
 
 @dataclass(frozen=True)
@@ -203,13 +224,13 @@ class AgentLoop:
         if question.same_calls >= MAX_SAME_CALLS:
             outcome = ToolOutcome(f"not run: {question.end_reason}", is_error=True)
         else:
-            outcome, change = self._consented(tool, call, arguments, question, cancelled)
+            outcome, change = yield from self._consented(tool, call, arguments, question, cancelled)
         yield CallFinished(call, outcome, time.monotonic() - started, change)
         return outcome
 
     def _consented(
         self, tool: AgentTool, call: ToolCall, arguments: Mapping[str, Any], question: _Question, cancelled: Flag
-    ) -> tuple[ToolOutcome, WritableChange | None]:
+    ) -> Generator[CallProgressed, None, tuple[ToolOutcome, WritableChange | None]]:
         """The outcome of a call, and the change that was written. Nothing runs before the consent."""
         if refused := self.consent.refusal(tool, arguments):
             return _refused(refused, question), None
@@ -225,7 +246,21 @@ class AgentLoop:
         if planned:
             outcome = planned.apply()
             return outcome, None if outcome.is_error else planned
+        if isinstance(tool, ReportingTool):
+            return (yield from _run_with_progress(tool, call, arguments, cancelled)), None
         return tool.run(arguments, cancelled), None
+
+
+def _run_with_progress(
+    tool: ReportingTool, call: ToolCall, arguments: Mapping[str, Any], cancelled: Flag
+) -> Generator[CallProgressed, None, ToolOutcome]:
+    lines, summary = tool.run_with_progress(arguments, cancelled), tool.describe(arguments)
+    while True:
+        try:
+            line = next(lines)
+        except StopIteration as end:
+            return end.value
+        yield CallProgressed(call, summary, line)
 
 
 def _refused(refused: Refused, question: _Question) -> ToolOutcome:
