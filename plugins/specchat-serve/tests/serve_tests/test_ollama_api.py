@@ -254,7 +254,7 @@ def test_a_wrong_or_unsupported_field_is_an_error_with_its_name(body, param):
         ({"template": "{{ .Prompt }}"}, "template"),
         ({"context": [1, 2]}, "context"),
         ({"suffix": "x", "options": {"temperature": 1}}, "temperature"),
-        ({"suffix": "x", "format": "json"}, "prompt"),
+        ({"suffix": "x", "format": "json"}, "suffix"),
         ({"suffix": "x", "system": "be brief"}, "prompt"),
     ],
 )
