@@ -135,7 +135,7 @@ def test_fields_become_a_request():
     assert {"prompt.system": "be brief", "sampling.top_p": 0.9} == asked.changes
 
 
-def test_items_of_reasoning_are_left_out():
+def test_items_of_reasoning_without_a_text_are_left_out():
     thought = {"type": "reasoning", "id": "rs_1", "summary": []}
 
     said = [item("developer", "be brief"), item("user", "1"), thought, item("assistant", "2"), item("user", "3")]
