@@ -56,15 +56,14 @@ class StagePrinter:
     _begun: set[str] = field(default_factory=set[str])
 
     def on_event(self, event: Event | CallProgressed) -> None:
-        match event:
-            case CallProgressed():
-                self._show(event.text, event.call.id, event.text)
-            case Stage():
-                self._show(event.text, event.stage, "" if isinstance(event, PrefillProgress) else f"{event.stage}…")
-            case _:
-                pass
-
-    def _show(self, text: str, name: str, first_line: str) -> None:
+        if isinstance(event, CallProgressed):
+            name, text = event.call.id, f"{event.call.name}: {event.line}"
+            first_line = text
+        elif isinstance(event, Stage):
+            name, text = event.stage, event.text
+            first_line = "" if isinstance(event, PrefillProgress) else f"{event.stage}…"
+        else:
+            return
         self.line.show(text, "" if name in self._begun else first_line)
         self._begun.add(name)
 

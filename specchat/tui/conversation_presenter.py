@@ -172,8 +172,8 @@ class ConversationPresenter:
         match event:
             case CallStarted(summary=summary) if self.turn:
                 await self.turn.add_call(summary)
-            case CallProgressed(text=text) if self.turn:
-                self.turn.show_call_progress(text)
+            case CallProgressed(line=line) if self.turn:
+                self.turn.show_call_progress(line)
             case CallFinished(outcome=outcome) if self.turn:
                 self.turn.end_call(outcome)
             case LoopEnded(reason=reason):

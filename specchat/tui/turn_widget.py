@@ -131,9 +131,9 @@ class TurnView(Vertical, can_focus=True):
         """Show a call of a tool below the answer."""
         await self.mount(CallView(summary, self._glyphs, outcome), before=self.query_one(".footer"))
 
-    def show_call_progress(self, text: str) -> None:
+    def show_call_progress(self, line: str) -> None:
         for call in self._running_calls():
-            call.set_title(printable(text))
+            call.show_progress(line)
 
     def end_call(self, outcome: ToolOutcome) -> None:
         for call in self._running_calls():

@@ -13,6 +13,7 @@ from acp_tests.test_agent_mode import chosen
 from acp_tests.test_agent_mode import script as calls_of_editor
 from acp_tests.test_file_edit import deciding
 from specchat.app import tool_sources
+from specchat.app.tool_sources import ToolSources, front_end_sources
 from specchat.tui.folded_text import CallView
 from specchat_mcp.server_progress import ServerProgress, progress_line
 from specchat_mcp.servers import McpServers
@@ -34,21 +35,21 @@ def counting():
 
 
 @pytest.fixture
-def profile(tmp_path):
+def profile(tmp_path, monkeypatch):
+    """A file that names the server, whose process ends with the test."""
+    monkeypatch.setattr(tool_sources, "_sources", ToolSources())
     path = tmp_path / "mine.toml"
     words = json.dumps(DEMO)
     path.write_text(f"[mcp.demo]\ncommand = {words}\nallow = ['count']\nstart_seconds = {PATIENT_SECONDS:g}\n")
-    return str(path)
+    yield str(path)
+    front_end_sources().close()
 
 
 def test_a_call_yields_each_step_and_then_its_outcome(counting):
     [tool] = [each for each in counting.tools(threading.Event()) if each.tool.name == "demo__count"]
+    *lines, outcome = tool.run_reporting({}, threading.Event())
 
-    def outcome():
-        end = yield from tool.run_with_progress({}, threading.Event())
-        yield end.text
-
-    assert [*STEPS, "counted"] == list(outcome())
+    assert (STEPS, "counted") == (lines, outcome.text)
     assert "counted" == tool.run({}, threading.Event()).text
 
 
@@ -58,7 +59,7 @@ def test_the_steps_are_lines_on_a_terminal_which_the_outcome_replaces(world, mon
 
     assert (0, b"all done\n") == (ran.code, ran.out.replace(b"\r\n", b"\n"))
     for step in STEPS:
-        assert f"\r\x1b[2K{SUMMARY}: {step}" in ran.err
+        assert f"\r\x1b[2Kdemo__count: {step}" in ran.err
     assert f"\r\x1b[2K* {SUMMARY}: counted" in ran.err
 
 
@@ -66,7 +67,7 @@ def test_a_pipe_gets_the_first_step_at_once(world, monkeypatch, profile):  # noq
     ran = command(monkeypatch, "-p", COUNT, "--agent", "-P", profile)
 
     assert (0, b"all done\n") == (ran.code, ran.out)
-    assert f"{SUMMARY}: {STEPS[0]}\n* {SUMMARY}: counted\n" in ran.err
+    assert f"demo__count: {STEPS[0]}\n* {SUMMARY}: counted\n" in ran.err
 
 
 def test_the_steps_are_updates_of_the_call_in_json(world, monkeypatch, profile):  # noqa: F811
@@ -93,7 +94,7 @@ def test_the_line_of_a_running_call_on_the_screen_shows_the_step(
     async def scenario(driver):
         await driver.run_command("/agent on")
         await driver.submit(script(made("demo__count", until=str(gate)), "all done"))
-        await driver.wait_until(lambda: any(STEPS[-1] in each.line for each in driver.chat.query(CallView)))
+        await driver.wait_until(lambda: any(f": {STEPS[-1]}" in each.line for each in driver.chat.query(CallView)))
         gate.touch()
         await driver.wait_until(lambda: driver.turns[-1].answer == "all done" and driver.turns[-1].is_finished)
         assert driver.chat.query_one(CallView).line.endswith(": counted")

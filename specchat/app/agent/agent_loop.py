@@ -15,15 +15,7 @@ from dataclasses import dataclass, field, replace
 from threading import Event as Flag
 from typing import Any
 
-from specchat.app.agent.agent_tool import (
-    AgentTool,
-    ChangingTool,
-    Effect,
-    ReportingTool,
-    ToolOutcome,
-    WritableChange,
-    short,
-)
+from specchat.app.agent.agent_tool import AgentTool, ChangingTool, Effect, ReportingTool, ToolOutcome, WritableChange
 from specchat.app.agent.call_consent import Consent, Refused
 from specchat.app.agent.tool_schemas import parse_arguments, with_paths
 from specchat.chat.events import REPETITION, TOOL_CALLS, TRUNCATED_REASONS, Event, Finished, Notice, ToolCallDelta
@@ -55,15 +47,10 @@ class CallStarted:
 
 @dataclass(frozen=True)
 class CallProgressed:
-    """How far a call is, in the words of its tool; `text` names the call, too."""
+    """How far a call is, in the words of its tool."""
 
     call: ToolCall
-    summary: str
     line: str
-
-    @property
-    def text(self) -> str:
-        return f"{short(self.summary)}: {short(self.line)}"
 
 
 @dataclass(frozen=True)
@@ -246,21 +233,12 @@ class AgentLoop:
         if planned:
             outcome = planned.apply()
             return outcome, None if outcome.is_error else planned
-        if isinstance(tool, ReportingTool):
-            return (yield from _run_with_progress(tool, call, arguments, cancelled)), None
-        return tool.run(arguments, cancelled), None
-
-
-def _run_with_progress(
-    tool: ReportingTool, call: ToolCall, arguments: Mapping[str, Any], cancelled: Flag
-) -> Generator[CallProgressed, None, ToolOutcome]:
-    lines, summary = tool.run_with_progress(arguments, cancelled), tool.describe(arguments)
-    while True:
-        try:
-            line = next(lines)
-        except StopIteration as end:
-            return end.value
-        yield CallProgressed(call, summary, line)
+        if not isinstance(tool, ReportingTool):
+            return tool.run(arguments, cancelled), None
+        steps = tool.run_reporting(arguments, cancelled)
+        while isinstance(step := next(steps), str):
+            yield CallProgressed(call, step)
+        return step, None
 
 
 def _refused(refused: Refused, question: _Question) -> ToolOutcome:

@@ -8,7 +8,7 @@ A tool does not ask for consent; its caller does, before it calls `run` (`call_c
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol, runtime_checkable
@@ -67,10 +67,8 @@ class ScopedTool(AgentTool, Protocol):
 class ReportingTool(AgentTool, Protocol):
     """A tool that says how far a call is."""
 
-    def run_with_progress(
-        self, arguments: Mapping[str, Any], cancelled: threading.Event
-    ) -> Generator[str, None, ToolOutcome]:
-        """What `run` does, and meanwhile lines for the user."""
+    def run_reporting(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> Iterator[str | ToolOutcome]:
+        """What `run` does: lines for the user meanwhile, and the outcome as the last one."""
         ...
 
 

@@ -72,9 +72,8 @@ class Counting:
     def describe(self, arguments):
         return "count"
 
-    def run_with_progress(self, arguments, cancelled):
-        yield from ("one of two", "two of two")
-        return ToolOutcome("counted")
+    def run_reporting(self, arguments, cancelled):
+        yield from ("one of two", "two of two", ToolOutcome("counted"))
 
     def run(self, arguments, cancelled):
         raise AssertionError("its progress would be lost")
@@ -85,7 +84,7 @@ def test_the_progress_of_a_call_stands_between_its_begin_and_its_outcome(files):
 
     begun, one, two, end = (each for each in done.events if type(each).__name__.startswith("Call"))
     assert (CallStarted, CallProgressed, CallProgressed, CallFinished) == tuple(map(type, (begun, one, two, end)))
-    assert ["count: one of two", "count: two of two", "counted"] == [one.text, two.text, end.outcome.text]
+    assert ["one of two", "two of two", "counted"] == [one.line, two.line, end.outcome.text]
     assert begun.call.id == one.call.id == two.call.id
 
 
