@@ -129,7 +129,7 @@ def _start(
     padding = torch.tensor([longest - len(prompt) for prompt in prompts], device=device)
     column = torch.arange(columns, device=device)
     is_hidden = (column < padding[:, None]) | (column >= longest)
-    mask = torch.zeros(is_hidden.shape, dtype=torch.bfloat16, device=device).masked_fill_(is_hidden, float("-inf"))
+    mask = torch.zeros(is_hidden.shape, dtype=model.dtype, device=device).masked_fill_(is_hidden, float("-inf"))
     index = torch.arange(len(prompts), device=device)
     running = torch.ones(len(prompts), dtype=torch.bool, device=device)
     cache = model.new_cache(len(prompts), columns)
@@ -150,7 +150,7 @@ def _prefill(
     for start in range(0, len(tokens), count):
         part = slice(start, start + count)
         positions = (torch.arange(longest, device=model.device)[None] - rows.padding[part, None]).clamp(min=0)
-        mask = causal_mask(rows.padding[part], longest, longest)
+        mask = causal_mask(rows.padding[part], longest, longest, model.dtype)
         states = model.forward(tokens[part, :longest], positions, rows.cache.rows(part), 0, mask)[:, -1]
         chosen.append(choose_tokens(model.logits(states), rows.temperatures[part], settings.top_p, generator))
     return torch.cat(chosen)

@@ -39,12 +39,13 @@ class BatchKVCache:
 
 
 class BatchedLlama:
-    """A Llama in bfloat16 whose rows end at the same position: shorter prompts are padded on the left."""
+    """A Llama whose rows end at the same position: shorter prompts are padded on the left."""
 
-    def __init__(self, folder: Path, device: torch.device = CPU) -> None:
+    def __init__(self, folder: Path, device: torch.device = CPU, dtype: torch.dtype = torch.bfloat16) -> None:
         stored = load_file(safetensors_folder(folder) / "model.safetensors")
+        self.dtype = dtype
         self.weights, self.config = (
-            {name: stored[name].to(device, torch.bfloat16) for name in stored},
+            {name: stored[name].to(device, self.dtype) for name in stored},
             read_config(folder),
         )
         self.device = device
@@ -69,9 +70,7 @@ class BatchedLlama:
     def new_cache(self, rows: int, length: int) -> BatchKVCache:
         """Of zeros: what a mask hides is multiplied with 0, and must not be NaN."""
         size = (rows, self.kv_heads, length, self.shape.head_dim)
-        keys, values = (
-            [torch.zeros(size, dtype=torch.bfloat16, device=self.device) for _ in self._layers] for _ in "kv"
-        )
+        keys, values = ([torch.zeros(size, dtype=self.dtype, device=self.device) for _ in self._layers] for _ in "kv")
         return BatchKVCache(keys, values)
 
     def forward(
@@ -102,7 +101,8 @@ class BatchedLlama:
     def _run(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         hidden, states = F.embedding(tokens, self.embedding), list[Tensor]()
         angles = (positions[:, None, :, None].float() * self.inv_freq).repeat(1, 1, 1, 2)
-        cosine, sine, rotated = angles.cos().bfloat16(), angles.sin().bfloat16(), self.shape.num_heads + self.kv_heads
+        cosine, sine = angles.cos().to(self.dtype), angles.sin().to(self.dtype)
+        rotated = self.shape.num_heads + self.kv_heads
         for layer in self._layers:
             if layer in self.state_layers:
                 states.append(hidden)
@@ -147,10 +147,10 @@ def _rotated(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     return heads * cosine + torch.cat((-second, first), dim=-1) * sine
 
 
-def causal_mask(padding: Tensor, queries: int, keys: int) -> Tensor:
+def causal_mask(padding: Tensor, queries: int, keys: int, dtype: torch.dtype) -> Tensor:
     """Causal, without the padding; a padded row sees itself, as a row that sees nothing is NaN. [B, 1, L, L]"""
     own = torch.arange(keys - queries, keys, device=padding.device)[:, None]
     key = torch.arange(keys, device=padding.device)[None]
     is_seen = (key <= own) & (key >= padding[:, None, None]) | (key == own)
-    empty = torch.zeros(is_seen.shape, dtype=torch.bfloat16, device=padding.device)
+    empty = torch.zeros(is_seen.shape, dtype=dtype, device=padding.device)
     return empty.masked_fill_(~is_seen, float("-inf"))[:, None]

@@ -25,6 +25,7 @@ from torch import Tensor
 from recipes.answer_files import Answer, load_answers, save_answers
 from recipes.batched_llama import BatchedLlama, causal_mask
 from recipes.question_words import FOLLOW_UPS
+from specchat.devices import has_cpu_bfloat16
 from specchat.text.tokenizer import Tokenizer
 
 GROUP_SIZE, PREFILL_ROWS, SORTED_GROUPS = 64, 16, 8
@@ -115,7 +116,7 @@ def write_answers(
     last = list[Tensor]()
     for part in (slice(start, start + PREFILL_ROWS) for start in range(0, len(prompts), PREFILL_ROWS)):
         positions = (torch.arange(longest)[None] - padding[part, None]).clamp(min=0)
-        mask = causal_mask(padding[part], longest, longest)
+        mask = causal_mask(padding[part], longest, longest, model.dtype)
         last.append(model.forward(tokens[part, :longest], positions, cache.rows(part), 0, mask)[:, -1].clone())
     chosen = next_tokens(model.logits(torch.cat(last)), temperature, generator)
     for end in range(longest, longest + max_tokens):
@@ -129,7 +130,7 @@ def write_answers(
         if is_running.float().mean() < 1.0 - FINISHED_SHARE:
             kept = is_running.nonzero().squeeze(1)
             rows, chosen, cache, is_running = rows[kept], chosen[kept], cache.rows(kept), is_running[kept]
-        mask = causal_mask(padding[rows], 1, end + 1)
+        mask = causal_mask(padding[rows], 1, end + 1, model.dtype)
         states = model.forward(chosen[:, None], end - padding[rows, None], cache, end, mask)[:, 0]
         chosen = torch.where(is_running, next_tokens(model.logits(states), temperature, generator), stop_id)
     return [batch.answer(row) for row in range(len(prompts))]
@@ -237,7 +238,9 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    writer = AnswerWriter(BatchedLlama(arguments.target), Tokenizer(arguments.target), arguments.out)
+    dtype = torch.bfloat16 if has_cpu_bfloat16() else torch.float32  # whichever is faster here
+    model = BatchedLlama(arguments.target, dtype=dtype)
+    writer = AnswerWriter(model, Tokenizer(arguments.target), arguments.out)
     rows = [json.loads(line) for line in arguments.questions.read_text(encoding="utf-8").splitlines()]
     questions = [writer.question([{"role": "user", "content": row["text"]}], row["is_held_out"]) for row in rows]
     questions = [question for question in questions if len(question.prompt) <= MAX_PROMPT]

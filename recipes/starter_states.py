@@ -30,7 +30,10 @@ def hidden_states(model: BatchedLlama, texts: Sequence[list[int]]) -> list[Tenso
         longest = max(len(texts[index]) for index in part)
         tokens = torch.tensor([texts[index] + [0] * (longest - len(texts[index])) for index in part])
         no_padding = torch.zeros(len(part), dtype=torch.int64)  # on the left; what follows a text is not seen by it
-        positions, mask = torch.arange(longest).expand(len(part), -1), causal_mask(no_padding, longest, longest)
+        positions, mask = (
+            torch.arange(longest).expand(len(part), -1),
+            causal_mask(no_padding, longest, longest, model.dtype),
+        )
         computed = model.forward(tokens, positions, model.new_cache(len(part), longest), 0, mask)
         states |= {index: computed[row, : len(texts[index]) - 1].clone() for row, index in enumerate(part)}
     return [states[index] for index in range(len(texts))]

@@ -3,7 +3,8 @@
 A trace holds what each drafter proposed at every position of an answer, and which draft tokens were accepted. The text
 is the same for every drafter, so a trace is valid for every choice. Loads no model.
 
-`python -m tools.replay_chooser FOLDER` prints what the first answer of a process gains from what is stored of others.
+`python -m tools.replay_chooser FOLDER` prints what the first answer of a process gains from what is stored of others,
+and with `--decisions` how long a decision takes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
+from time import perf_counter
 from typing import Any
 
 from specchat.chooser.chooser import Chooser
@@ -28,6 +31,7 @@ from specchat.engine.tree import DraftTree
 
 MAX_ROWS = 128  # of a cost table
 MAX_DRAFT_TOKENS = 16
+DECISION_REPLAYS = 9
 
 
 @dataclass(frozen=True)
@@ -139,10 +143,11 @@ class RecordedDrafter(Drafter):
         self.name, self.cost, self.clock = name, cost, clock
         self.is_instant = name == "suffix"
         self.trees: Sequence[RecordedTree] = ()
-        self.propose_count = 0
+        self.propose_count, self.real_seconds = 0, 0.0
 
     def propose(self, context: DraftContext) -> DraftTree:
         """The recorded tree within the budget."""
+        started_at = perf_counter()
         position, tree = len(context.tokens) - 1, DraftTree(context.tokens[-1])
         shape = self.trees[position]
         for node, parent in enumerate(shape.parents[: context.max_draft_tokens], start=1):
@@ -151,6 +156,7 @@ class RecordedDrafter(Drafter):
         once, each = self.cost
         self.clock.now += once + each * max(tree.depths)
         self.propose_count += 1
+        self.real_seconds += perf_counter() - started_at
         return tree
 
 
@@ -320,8 +326,45 @@ def _answer(player: Replayer, traces: Sequence[Trace]) -> list[ReplayedStep]:
     return steps
 
 
+class TimedChooser(Chooser):
+    """Notes the seconds of its decisions by the real clock, without those of the drafters."""
+
+    def __init__(self, player: Replayer) -> None:
+        super().__init__(player.drafters, player.chooser.costs, clock=player.clock)
+        self.recorded, self.decisions = tuple(player.drafters.values()), list[float]()
+
+    def propose(self, context: DraftContext) -> DraftTree:
+        is_active = self.state.steps + 1 >= self._idle_until_step
+        started_at = perf_counter() - self._drafting_seconds()
+        tree = super().propose(context)
+        if is_active:
+            self.decisions.append(perf_counter() - self._drafting_seconds() - started_at)
+        return tree
+
+    def _drafting_seconds(self) -> float:
+        return sum(drafter.real_seconds for drafter in self.recorded)
+
+
+def decision_seconds(table: CostTable, traces: Sequence[Trace]) -> list[float]:
+    """The time of each decision that is active: the least of nine replays, which are equal, as other load only adds."""
+    replays = list[list[float]]()
+    for _ in range(DECISION_REPLAYS):
+        player = Replayer(table)
+        player.chooser = chooser = TimedChooser(player)
+        for trace in traces:
+            for _step in player.replay(trace):
+                pass
+        replays.append(chooser.decisions)
+    return [min(same) for same in zip(*replays, strict=True)]
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
+    if "--decisions" in sys.argv:
+        for table in read_cost_tables(folder / "costs-cpu.json"):
+            seconds = decision_seconds(table, read_traces(folder))
+            print(f"{table.name}: {len(seconds)} decisions, median {1e6 * median(seconds):.0f} us")
+        return
     tables = [*read_cost_tables(folder / "costs-cpu.json"), gpu_like_costs("flat", 0.01, draft=0.15)]
     tables += [cpu_like_costs("steep", 0.1, draft=0.15), cpu_like_costs("steep-slow-draft", 0.1, draft=0.6)]
     print("| costs | kind | T | first answer / plain | with stored acceptance |\n|---|---|---|---|---|")

@@ -15,7 +15,7 @@ from specchat.engine.decode import Generation, Step
 from specchat.engine.drafter import AnswerTask, Drafter
 from specchat.engine.joint_passes import JointPasses
 from specchat.engine.model import Model
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat.text.tokenizer import Tokenizer
 
 

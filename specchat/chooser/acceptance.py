@@ -48,13 +48,6 @@ class StepEstimate:
         return self.expected_tokens - tokens_per_second * self.seconds
 
 
-class ExpectedNode(NamedTuple):
-    """What the next node of a computed tree brings, and the depth that the drafter computes for it."""
-
-    probability: float  # that it is accepted
-    depth: int  # of the deepest node so far
-
-
 class CountsKey(NamedTuple):
     """What is counted together."""
 
@@ -187,27 +180,32 @@ class AcceptanceStats:
     def add_proposal(self, tree: DraftTree, requested_tokens: int) -> None:
         self.is_below_budget = len(tree) - 1 < requested_tokens
 
-    def expected_nodes(self, max_draft_tokens: int, confidence: float = 0.0) -> list[ExpectedNode]:
+    def expected_nodes(self, max_draft_tokens: int, confidence: float = 0.0) -> list[tuple[float, int]]:
         """The next tree, by rank: as far as trees have been, and twice as far if the last one used its whole budget.
 
-        The first rank is a confidence bound: its mean and so many standard deviations. The prior of each other rank
-        continues the ranks before it.
+        For each rank the probability that its node is accepted, and the depth that the drafter computes for it. The
+        first is a confidence bound: its mean and so many standard deviations. The prior of each other rank continues
+        the ranks before it.
         """
         ranks = self.ranks if self.earlier is None or not self.uses_earlier else self.ranks + self.earlier
-        nodes, known = list[ExpectedNode](), len(ranks.trials)
+        known = len(ranks.trials)
+        count = min(known if self.is_below_budget else 2 * known + 2, max_draft_tokens)
         # depth grows as a power of the rank: 1 for a chain, less for a tree
         exponent = log(ranks.depths[-1]) / log(known) if known > 1 else 1.0
-        above, ratio = 1.0, self.prior_rate
-        for rank in range(min(known if self.is_below_budget else 2 * known + 2, max_draft_tokens)):
-            prior = above * (min(max(ratio, rank / (rank + 1)), MAX_RANK_RATIO) if rank else ratio)
-            trials, accepted = (ranks.trials[rank], ranks.accepted[rank]) if rank < known else (0.0, 0.0)
-            weight = trials + (RANK_PRIOR_WEIGHT if rank else PRIOR_WEIGHT)
-            probability = (accepted + (weight - trials) * prior) / weight
-            if not rank:
-                bound = probability + confidence * sqrt(probability * (1 - probability) / weight)
+        depths = [*ranks.depths[:count], *((rank + 1) ** exponent for rank in range(known, count))]
+        trials, accepted = ranks.trials + [0.0] * (count - known), ranks.accepted + [0.0] * (count - known)
+        nodes, above, ratio = list[tuple[float, int]](), 1.0, self.prior_rate
+        for rank in range(count):
+            if rank:
+                weight = trials[rank] + RANK_PRIOR_WEIGHT
+                prior = above * min(max(ratio, rank / (rank + 1)), MAX_RANK_RATIO)
+                probability = (accepted[rank] + RANK_PRIOR_WEIGHT * prior) / weight
+            else:
+                weight = trials[0] + PRIOR_WEIGHT
+                mean = (accepted[0] + PRIOR_WEIGHT * ratio) / weight
+                bound = mean + confidence * sqrt(mean * (1 - mean) / weight)
                 probability = min(max(bound, 0.0), MAX_RANK_RATIO)
-            depth = ranks.depths[rank] if rank < known else (rank + 1) ** exponent
-            nodes.append(ExpectedNode(probability, max(round(depth), 1)))
+            nodes.append((probability, max(round(depths[rank]), 1)))
             above, ratio = probability, probability / above if above else 0.0
         return nodes
 
@@ -270,12 +268,11 @@ def best_subtree(
     tree: DraftTree,
     pass_seconds: list[float],
     tokens_per_second: float,
-    length_class: int | None = None,
 ) -> tuple[StepEstimate, DraftTree]:
     """The nodes of a drafted tree that are worth verifying, and the estimate for them without the drafting time."""
     if len(tree) == 1:
         return StepEstimate(name, 0, 1.0, pass_seconds[1]), tree
-    probabilities = stats.node_probabilities(tree, length_class_of(tree) if length_class is None else length_class)
+    probabilities = stats.node_probabilities(tree, length_class_of(tree))
     order = range(1, len(tree))
     if not tree.is_chain:
         order = sorted(order, key=lambda node: -probabilities[node])  # stable, so parents stay before their children

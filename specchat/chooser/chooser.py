@@ -14,7 +14,7 @@ This file knows drafters by name only, and no text.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from specchat.chooser.acceptance import PLAIN, CountsKey, StepEstimate, TrackedDraft, best_subtree, length_class_of
 from specchat.chooser.costs import Costs
@@ -156,7 +156,7 @@ class Chooser(Drafter):
             return None
         self._expected.plain_seconds = plain_seconds = pass_seconds[1]
         speed = state.tokens_per_second.get((self.task_kind, self._is_stochastic), 0.0)
-        context = replace(context, max_draft_tokens=len(pass_seconds) - 2)
+        context = context.with_budget(len(pass_seconds) - 2)
         return _StepInputs(context, pass_seconds, max(speed, 1 / plain_seconds))
 
     def _choose(self, step: _StepInputs, root: DraftTree) -> DraftTree:
@@ -251,7 +251,7 @@ class Chooser(Drafter):
         """Let a drafter propose; measure its time and store the shape of its tree."""
         drafter, length = self.drafters[name], len(context.tokens)
         unread_tokens = max(length - self._prefilled_tokens[name], 1)
-        context = replace(context, max_draft_tokens=draft_tokens)
+        context = context.with_budget(draft_tokens)
         started_at = self.clock()
         tree = drafter.propose(context)
         seconds = self.clock() - started_at
@@ -300,18 +300,18 @@ class Chooser(Drafter):
         if unread_tokens <= MAX_UNCHARGED_PREFILL_TOKENS:
             prefill_seconds = 0.0
         confidence = self.state.confidence(prefill_seconds / plain_seconds)
-        best, best_gain, tokens = StepEstimate(name, 0, 1.0, plain_seconds), -1.0, 1.0
-        best_gain = step.gain(best)
-        counts_and_nodes = enumerate(candidate.expected_nodes(step.max_draft_tokens, confidence), start=1)
-        for count, node in counts_and_nodes:
-            if node.depth >= len(draft_seconds):
+        pass_seconds, tokens_per_second, tokens = step.pass_seconds, step.tokens_per_second, 1.0
+        best, best_gain = (0, 1.0, plain_seconds), 1.0 - tokens_per_second * plain_seconds
+        nodes = candidate.expected_nodes(step.max_draft_tokens, confidence)
+        for count, (probability, depth) in enumerate(nodes, start=1):
+            if depth >= len(draft_seconds):
                 break
-            tokens += node.probability
-            seconds = draft_seconds[node.depth] + step.pass_seconds[count + 1] + prefill_seconds / PREFILL_PAYBACK_STEPS
-            gain = tokens - step.tokens_per_second * seconds
-            if gain > best_gain or not best.draft_tokens:
-                best, best_gain = StepEstimate(name, count, tokens, seconds), gain
-        return best
+            tokens += probability
+            seconds = draft_seconds[depth] + pass_seconds[count + 1] + prefill_seconds / PREFILL_PAYBACK_STEPS
+            gain = tokens - tokens_per_second * seconds
+            if gain > best_gain or not best[0]:
+                best, best_gain = (count, tokens, seconds), gain
+        return StepEstimate(name, *best)
 
     def _draft_seconds(self, name: str, candidate: CandidateStats, step: _StepInputs) -> list[float]:
         """Seconds of a draft by depth. While they are unknown or old, one draft token is assumed to be cheap."""

@@ -8,8 +8,9 @@ are enough here, because the next measurements correct a wrong change. This file
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from typing import Any, cast
 
 LEARNING_RATE = 0.2
@@ -46,17 +47,10 @@ class Curve:
         """Seconds for 0, 1, ... `max_count`; None without any measurement."""
         if max_count < len(self._interpolated):
             return self._interpolated[: max_count + 1]
-        points = sorted(self.points.items())
-        if not points:
+        if not self.points:
             return None
-        seconds, index, highest = list[float](), 0, 0.0
-        for count in range(max_count + 1):
-            while index + 1 < len(points) and points[index + 1][0] <= count:
-                index += 1
-            highest = max(highest, self._interpolate(points, index, count))
-            seconds.append(highest)
-        self._interpolated = seconds
-        return list(seconds)
+        self._interpolated = list(accumulate(self._interpolate(sorted(self.points.items()), max_count + 1), max))
+        return list(self._interpolated)
 
     def trusted_seconds_up_to(self, max_count: int) -> list[float] | None:
         """As `seconds_up_to`, but only as far as the curve is reliable now."""
@@ -112,31 +106,41 @@ class Curve:
     def _adjust(self, count: int, seconds: float, expected: float, shared: float = SHARED_CHANGE) -> None:
         """Move the point of this count towards the measurement, and all others by a share of that."""
         change = LEARNING_RATE * max(-MAX_CHANGE, min(seconds / expected - 1, MAX_CHANGE))
-        self.points = {point: old * (1 + change * shared) for point, old in self.points.items()}
-        self.points[count] = expected * (1 + change)
-        self._keep_order(count)
+        factor = 1 + change * shared
+        self._replace(count, expected * (1 + change), {point: old * factor for point, old in self.points.items()})
 
-    def _keep_order(self, count: int) -> None:
-        """Make the curve increase again where its newest measurement contradicts older ones.
+    def _replace(self, count: int, newest: float, points: dict[int, float]) -> None:
+        """Take these points, and make the curve increase again where its newest measurement contradicts older ones.
 
         Else a point that was measured beside other load would hide all cheaper points behind it, for ever.
         """
-        newest = self.points[count]
-        for point, seconds in self.points.items():
-            self.points[point] = min(seconds, newest) if point < count else max(seconds, newest)
+        self.points = {
+            point: min(seconds, newest) if point < count else max(seconds, newest) for point, seconds in points.items()
+        }
+        self.points[count] = newest
         self._interpolated = []
 
-    def _interpolate(self, sorted_points: list[tuple[int, float]], index: int, count: int) -> float:
-        (first, least), (low, less) = sorted_points[0], sorted_points[index]
-        share = least * min(count / first, 1.0)  # fewer rows cost at least their share, which is more than nothing
-        if index + 1 < len(sorted_points):
-            high, more = sorted_points[index + 1]
+    def _interpolate(self, points: list[tuple[int, float]], end: int) -> Iterator[float]:
+        """The lines through the points, sorted by count, for the counts 0, 1, ... `end` - 1."""
+        (first, least), (last, most) = points[0], points[-1]
+        if first == last:
+            slope = self.slope * least
         else:  # behind the last point: as steep as all points together
-            high, more = sorted_points[-1]
-            if first == high:
-                return max(less * (1 + self.slope * (count - low)), share)
-            less, low = (least, first) if more > least else (more, first)
-        return max(less + max(more - less, 0.0) * (count - low) / (high - low), share)
+            slope = max(most - least, 0.0) / (last - first)
+        next_point = points[1] if first < last else (first + 1, least + slope)
+        for count in range(min(first, end)):  # fewer rows cost at least their share, which is more than nothing
+            rise = max(next_point[1] - least, 0.0) / (next_point[0] - first)
+            yield max(least + rise * (count - first), least * count / first)
+        for (low, less), (high, more) in pairwise(points):
+            if low >= end:
+                return
+            yield less
+            if high > low + 1:
+                rise = max(more - less, 0.0) / (high - low)
+                for count in range(low + 1, min(high, end)):
+                    yield less + rise * (count - low)
+        for count in range(last, end):
+            yield most + slope * (count - last)
 
 
 @dataclass
@@ -225,11 +229,10 @@ class PassCurve(Curve):
         excess = (min(ratio, previous) if self._stall_ratio else ratio) * expected - expected
         self._slope_weight = (self._slope_weight if ratio > 1 / MAX_NORMAL_RATIO else 0.0) + (count - 1) ** 2
         self.wide_passes += 1
-        self.points[count] = expected
-        plain, slope = self.points[1], (count - 1) * excess / self._slope_weight
-        self._plain_seconds = plain
-        self.points = {point: max(old + slope * (point - 1), plain) for point, old in self.points.items()}
-        self._keep_order(count)
+        self._plain_seconds = plain = self.points[1]
+        slope = (count - 1) * excess / self._slope_weight
+        points = {point: max(old + slope * (point - 1), plain) for point, old in self.points.items()}
+        self._replace(count, max(expected + slope * (count - 1), plain), points)
 
 
 def stored_points(stored_curves: Mapping[str, Any]) -> dict[int, dict[int, float]]:

@@ -63,11 +63,11 @@ def test_the_ranks_of_a_tree_are_counted_when_its_comparison_ends():
 
 def test_the_expected_nodes_follow_the_statistics():
     record = AcceptanceStats(0.5)
-    before = record.expected_nodes(8)[0].probability
+    before = record.expected_nodes(8)[0][0]
 
     compared(record, chain(1, 2, 3), (9,))
 
-    assert record.expected_nodes(8)[0].probability < before
+    assert record.expected_nodes(8)[0][0] < before
 
 
 def test_the_next_node_may_be_as_deep_as_the_last_one():
@@ -76,7 +76,7 @@ def test_the_next_node_may_be_as_deep_as_the_last_one():
 
     compared(record, fork, (9,))
 
-    assert [node.depth for node in record.expected_nodes(3)] == [1, 2, 2]
+    assert [depth for _probability, depth in record.expected_nodes(3)] == [1, 2, 2]
 
 
 def test_a_tree_that_used_its_budget_is_expected_to_grow():
