@@ -45,7 +45,7 @@ class Step:
     draft_seconds: float
     verify_seconds: float
     probabilities: tuple[TokenProbabilities, ...] = ()  # of the committed tokens; empty if they are not wanted
-    pass_rows: int = 0  # of its pass, those of other texts included
+    other_rows: int = 0  # of other texts in its pass
     elsewhere_seconds: float = 0.0  # of its pass, if it ran in the turn of another text
 
     @property
@@ -204,7 +204,7 @@ class Generation:
             outcome = Outcome(
                 tree, path, sampled, len(self.tokens) - 1, hidden_states, output.logits,
                 draft_seconds=drafted_at - started_at, verify_seconds=pass_seconds() - resumed_at,
-                is_repeated=config.is_repeating(), pass_rows=joint.rows or len(tree),
+                is_repeated=config.is_repeating(), other_rows=joint.other_rows, other_texts=joint.other_texts,
             )  # fmt: skip
             probabilities = self._probabilities(outcome, output, config) if config.wants_probabilities else ()
             for drafter in self.drafters:
@@ -217,7 +217,7 @@ class Generation:
             remaining -= len(outcome.committed_tokens)
             yield Step(
                 tree, path, outcome.committed_tokens, drafted_at - started_at, pass_seconds() - resumed_at,
-                probabilities, outcome.pass_rows, joint.seconds * joint.is_elsewhere,
+                probabilities, joint.other_rows, joint.seconds * joint.is_elsewhere,
             )  # fmt: skip
             if outcome.committed_tokens[-1] in config.stop_token_ids:
                 return

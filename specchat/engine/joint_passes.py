@@ -27,7 +27,8 @@ class QueuedPass:
     tree: DraftTree
     cache: KVCache
     output: ModelOutput | None = None  # None: not computed yet, or only alone
-    rows: int = 0  # of the pass, those of the other texts included
+    other_rows: int = 0  # of the other texts in the pass
+    other_texts: int = 0
     seconds: float = 0.0  # of the whole pass
     is_elsewhere: bool = False  # computed in the turn of another text
 
@@ -87,4 +88,5 @@ class JointPasses:
             return
         seconds = pass_seconds() - started_at
         for each, output in zip(together, outputs, strict=True):
-            each.output, each.rows, each.seconds, each.is_elsewhere = output, rows, seconds, each is not first
+            each.output, each.seconds, each.is_elsewhere = output, seconds, each is not first
+            each.other_rows, each.other_texts = rows - len(each.tree), len(together) - 1
