@@ -23,6 +23,7 @@ from specchat.chat.request import Request
 from specchat.host.client import Conversation, SessionRequest
 from specchat.profile.settings import read_settings
 from specchat_bench.columns import markdown_table
+from tests.faults.load import processor_seconds
 from tools.instrument import run_instrument
 
 QUESTIONS = (
@@ -64,11 +65,17 @@ class Measured:
 
     count: int
     tokens_per_second: list[float] = field(default_factory=list[float])
+    tokens_per_processor_second: list[float] = field(default_factory=list[float])
 
-    def add(self, streams: list[Stream]) -> None:
-        """From the first step of the first stream to the last of the last one, without the prompts."""
+    def add(self, streams: list[Stream], processor_seconds: float) -> None:
+        """From the first step of the first stream to the last of the last one, without the prompts.
+
+        The processor's seconds are those of the engine process, prompts included, which other load changes less.
+        """
         seconds = max(each.ended_at for each in streams) - min(each.began_at for each in streams)
-        self.tokens_per_second.append(sum(len(each.tokens) for each in streams) / seconds)
+        tokens = sum(len(each.tokens) for each in streams)
+        self.tokens_per_second.append(tokens / seconds)
+        self.tokens_per_processor_second.append(tokens / processor_seconds)
 
 
 @dataclass(frozen=True)
@@ -99,16 +106,16 @@ def run_together(streams: list[Stream]) -> None:
 def measure(kind: Kind, counts: list[int], rounds: int, tokens: int) -> tuple[list[Measured], list[str]]:
     """The rounds of each number of streams, and what was wrong with their texts."""
     streams, faults = kind.streams(max(counts), tokens), list[str]()
-    alone = list[list[int]]()
+    alone, host = list[list[int]](), int(streams[0].talk.call("hello")["pid"])
     for each in streams:
         run_together([each])
         alone.append(each.tokens)
     measured = [Measured(count) for count in counts]
     for _round in range(rounds):
         for row in measured:
-            together = streams[: row.count]
+            together, used = streams[: row.count], processor_seconds(host)
             run_together(together)
-            row.add(together)
+            row.add(together, processor_seconds(host) - used)
             for number, (stream, text) in enumerate(zip(together, alone, strict=False)):
                 if stream.failure or stream.tokens != text:
                     faults.append(f"{kind}, {row.count} streams: text {number} differs {stream.failure}")
@@ -129,14 +136,23 @@ def joint_streams(streams: str, rounds: int, tokens: int, drafters: str, tempera
     for kind in [Kind(name, float(each)) for name in drafters.split(",") for each in temperatures.split(",")]:
         measured, found = measure(kind, counts, rounds, tokens)
         faults += found
-        one = median(measured[0].tokens_per_second)
+        one, per_processor = median(measured[0].tokens_per_second), median(measured[0].tokens_per_processor_second)
         for row in measured:
             speeds = row.tokens_per_second
             table.append([
                 kind.drafter, f"{kind.temperature:g}", str(row.count), f"{median(speeds):.1f}",
                 f"{min(speeds):.1f} to {max(speeds):.1f}", f"{median(speeds) / one:.2f}",
+                f"{median(row.tokens_per_processor_second) / per_processor:.2f}",
             ])  # fmt: skip
-    titles = ["drafter", "T", "streams", "tokens/s together", "lowest to highest", "against the first"]
+    titles = [
+        "drafter",
+        "T",
+        "streams",
+        "tokens/s together",
+        "lowest to highest",
+        "against one",
+        "per processor second",
+    ]
     print(markdown_table(titles, table))
     for fault in faults:
         print(fault, file=sys.stderr)
