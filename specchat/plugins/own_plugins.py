@@ -16,7 +16,7 @@ PLUGIN_BY_VARIANT: Mapping[str, str] = dict.fromkeys(
 OWN_PLUGINS: Mapping[str, str] = {  # by command
     **{name: name for name in ("train", "fleet", "bench", "mcp", "web", "serve")},
     **dict.fromkeys(("acp", "lsp", "editors"), "editors"),
-    **dict.fromkeys(("verify", "vram", "stats"), "bench"),
+    **dict.fromkeys(("verify", "vram", "stats", "inspect"), "bench"),
 }
 
 

@@ -80,7 +80,7 @@ def test_files_are_left_to_the_shell(monkeypatch, capfd, line):
     assert [f"file,{line.split()[-1] if not line.endswith(' ') else ''}"] == press_tab(monkeypatch, capfd, line)
 
 
-@each_row("before", ["-r", "sessions export", "inspect"])
+@each_row("before", ["-r", "sessions export"])
 def test_conversations_are_offered_the_newest_first(monkeypatch, capfd, before):
     with closing(HistoryWriter(history_path())) as history:
         for id in ("ab1", "ab2", "cd1"):

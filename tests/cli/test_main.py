@@ -439,6 +439,7 @@ def test_a_command_that_is_mistyped_is_guessed(capsys, word, meant):
         ["bench", "drafters", "prompts.jsonl"],
         ["vram", "embedded"],
         ["stats", "--by", "day"],
+        ["inspect", "--svg", "a.svg"],
         ["doctor", "--gpu"],
     ],
 )

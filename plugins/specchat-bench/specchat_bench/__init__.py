@@ -18,6 +18,7 @@ lossless_check                         equal text, equal distributions
 inspect_command                        `bench inspect`: what a head or a draft is, and whether it fits a target
 vram_command, memory_notes             `specchat vram`: its tables; what is special about the memory of a model
 pairing                                its warnings about a draft model: tokens, training, sizes
+answer_command, answer_picture         `specchat inspect`: an answer by the drafter of each token; as a picture
 stats_command, answer_sums             `specchat stats`: its table; the sums of the stored answers
 builtin_prompts, tokenized_prompts     what is asked
 loaded_engine                          the engine of a command, in its process
@@ -37,6 +38,9 @@ def register_commands() -> list[Extension]:
         Extension("bench", "Measure the drafters, other engines, or a GPU.", "specchat_bench.command:bench"),
         Extension(
             "vram", "Show the memory that a model takes, and whether it fits.", "specchat_bench.vram_command:vram"
+        ),
+        Extension(
+            "inspect", "Show which drafter proposed each token of an answer.", "specchat_bench.answer_command:inspect"
         ),
         Extension(
             "stats", "Show what each drafter brought in your conversations.", "specchat_bench.stats_command:stats"
