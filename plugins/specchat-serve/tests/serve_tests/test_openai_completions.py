@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from serve_tests.conftest import MODEL, Served, asking, becomes, raw, until
-from specchat.app.complete import NO_GAPS
+from specchat_serve.completer import NO_GAPS
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import TokenBias
 from specchat.errors import UsageError
