@@ -20,7 +20,7 @@ from specchat.profile.profile_files import load_profile
 from tests.each_row import each_row
 from tests.front import command
 from tests.processes import modules_after
-from tests.scripted_session import ScriptedSession, scripted_answer
+from tests.scripted_session import ScriptedSession, run_with, scripted_answer
 from tests.tiny import speaking
 
 QUIET = dict.fromkeys([*(parameter_name(flag) for flag in KEY_BY_FLAG), "exact"])
@@ -65,11 +65,11 @@ def answered(*arguments: str) -> Profile:
     """The profile that `ask` opens a conversation with."""
     seen: list[Profile] = []
 
-    def opener(profile):
+    def opened(profile):
         seen.append(profile)
         return ScriptedSession([scripted_answer(["x"])])
 
-    assert run(["ask", "x", *arguments], opener) == 0
+    assert run_with(["ask", "x", *arguments], opened) == 0
     return seen[0]
 
 
@@ -340,7 +340,7 @@ def test_a_named_draft_or_head_that_does_not_fit_is_an_error_in_one_line(monkeyp
 def test_a_notice_goes_to_stderr_and_leaves_the_answer_alone(capsys):
     events = [Notice("draft left out"), *scripted_answer(["yes"])]
 
-    run(["ask", "why"], obj=lambda _profile: ScriptedSession([events]))
+    run_with(["ask", "why"], lambda _profile: ScriptedSession([events]))
 
     printed = capsys.readouterr()
     assert "yes\n" == printed.out
