@@ -29,7 +29,7 @@ class KindDefaults:
 
 
 COPYING_DRAFTERS = ("lookup", "suffix")
-MODEL_DRAFTERS = ("eagle3", "mtp", "dflash", "draft")
+MODEL_DRAFTERS = ("eagle3", "mtp", "draft")
 COPYING_FIRST = (*COPYING_DRAFTERS, *MODEL_DRAFTERS, "plain")
 MODELS_FIRST = (*MODEL_DRAFTERS, *COPYING_DRAFTERS, "plain")
 PLAIN_FIRST = ("plain", *MODEL_DRAFTERS, *COPYING_DRAFTERS)

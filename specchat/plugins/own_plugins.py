@@ -9,7 +9,7 @@ OTHER_TOKENS_VARIANT = "retokenized"  # drafts by a draft model that has other t
 PLUGIN_BY_VARIANT: Mapping[str, str] = dict.fromkeys(
     (
         "recycling", "lookahead", "exit", OTHER_TOKENS_VARIANT, "assistant", "eagle", "medusa", "hydra", "peagle",
-        "dflash2", "dspark",
+        "dflash", "dflash2", "dspark",
     ),
     "heads",
 )  # fmt: skip

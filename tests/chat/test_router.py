@@ -223,8 +223,8 @@ def test_a_variant_that_cannot_run_is_refused_with_its_needs(variant, said):
 
 
 def test_a_profile_that_pins_an_unavailable_variant_is_refused():
-    with pytest.raises(ProfileError, match="variant 'dflash' needs a DFlash head"):
-        route("x", speculation_variant="dflash")
+    with pytest.raises(ProfileError, match="variant 'mtp' needs a target whose checkpoint has MTP layers"):
+        route("x", speculation_variant="mtp")
 
 
 def test_the_first_matching_rule_decides():
