@@ -165,7 +165,6 @@ def run(monkeypatch, *arguments: str, **streams) -> Ran:
     [
         (["--help"], "Usage: specchat COMMAND ... Options: --version -h, --help Commands: chat ask demo edit"),
         (["edit", "--help"], "Usage: specchat edit"),
-        (["stats"], ""),
         (["sessions", "export", "zzz"], "specchat:"),
         (["undo", "99"], "specchat:"),
         (["ask", "--profile", "nope", "x"], "specchat:"),

@@ -12,21 +12,11 @@ from typing import Any
 import pytest
 
 from specchat.errors import ProfileError
-from specchat.profile import (
-    DRAFTER_NAMES,
-    DRAFTERS,
-    REQUEST_KINDS,
-    Limits,
-    Models,
-    Profile,
-    RouteRule,
-    Sampling,
-    load_profile,
-    profile_names,
-)
+from specchat.profile.drafter_names import DRAFTER_NAMES, DRAFTERS
 from specchat.profile.environment_keys import environment_source
 from specchat.profile.json_schema import profile_schema
-from specchat.profile.profile_files import read_profile_chain
+from specchat.profile.keys import REQUEST_KINDS, Limits, Models, Profile, RouteRule, Sampling
+from specchat.profile.profile_files import load_profile, profile_names, read_profile_chain
 from specchat.profile.project_file import ProjectFile, TrustStore, find_project_file, read_project_file
 from specchat.profile.validation import key_info, key_types, merge_sources
 from tests.each_row import each_row
@@ -519,4 +509,4 @@ def test_the_docs_have_every_variant_with_its_description_and_every_kind():
 
 
 def test_profiles_are_read_without_torch():
-    assert "torch" not in modules_after("from specchat.profile import load_profile; load_profile('chat')")
+    assert "torch" not in modules_after("from specchat.profile.profile_files import load_profile; load_profile('chat')")

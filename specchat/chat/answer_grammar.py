@@ -16,8 +16,7 @@ from specchat.chat.request import CHOICES, EDIT_TASKS, LARK, REGEX, SCHEMA, Answ
 from specchat.chat.tools import ANY_TOOL, CALL_OR_ANSWER, SOME_TOOL, Tool
 from specchat.chat.transcript import Turn
 from specchat.engine.grammar import Grammar
-from specchat.profile import Prompt
-from specchat.profile.keys import FREE_CALLS, GRAMMAR_CALLS, Agent
+from specchat.profile.keys import FREE_CALLS, GRAMMAR_CALLS, Agent, Prompt
 from specchat.text.closed_schema import closed
 from specchat.text.llguidance_grammar import compile_grammar
 from specchat.text.thinking_budget import make_thinking_budget

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from specchat.chat.request import AnswerFormat, TokenBias
 from specchat.errors import UsageError
-from specchat.profile import Sampling
+from specchat.profile.keys import Sampling
 
 MAX_FIM_TOKENS = 1024
 

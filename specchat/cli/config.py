@@ -16,7 +16,7 @@ from specchat.cli.project_trust import summarize_project, validated_tables
 from specchat.errors import InputError
 from specchat.host.spawn import project_trust
 from specchat.paths import configuration_folder
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat.profile.profile_files import profile_names, user_config_file
 from specchat.profile.project_file import PROJECT_FILE, find_project_file, read_project_file
 from specchat.profile.validation import MergedSettings, has_names, key_info

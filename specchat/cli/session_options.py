@@ -28,7 +28,7 @@ from specchat.errors import UsageError
 from specchat.history.history_reader import CHAT
 from specchat.host.client import Conversation, SessionRequest
 from specchat.host.spawn import history_path
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat.profile.settings import Settings
 
 ConversationFactory = Callable[[Profile], AbstractContextManager[Conversation]]  # replaces the host in tests

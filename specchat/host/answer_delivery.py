@@ -19,7 +19,7 @@ from specchat.host.protocol import RpcNotification
 from specchat.host.queue import TurnQueue
 from specchat.host.queued_work import Queued, TurnEvent
 from specchat.host.session_turns import SessionTurns
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat.profile.settings import Settings
 
 log = logging.getLogger(__name__)

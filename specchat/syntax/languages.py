@@ -1,15 +1,18 @@
-"""The language of a text, by the name of its file or by its first line, and the grammar of a language."""
+"""The language of a text, by the name of its file or by its first line; its grammar, and tables about languages."""
 
 import re
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from pathlib import PurePath
+from pathlib import Path, PurePath
+from typing import Any, cast
 
 from tree_sitter import Language
 
 PLAIN_TEXT = ""
+NODE_KINDS = Path(__file__).with_name("node_kinds.toml")
 
 
 @dataclass(frozen=True)
@@ -70,3 +73,30 @@ def load_grammar(language: str) -> Language | None:
         return None
     make_grammar: Callable[[], object] = getattr(import_module(info.grammar_package), info.grammar_function)
     return Language(make_grammar())
+
+
+@cache
+def language_tables(file: Path) -> Mapping[str, Any]:
+    """What a file says about languages, by their names. One that `extends` another one has what that one has, too.
+
+    Nested tables are merged, texts are joined, and anything else is replaced.
+    """
+    tables: dict[str, Any] = {}
+    for name, own in tomllib.loads(file.read_text(encoding="utf-8")).items():  # an extended one comes first
+        tables[name] = _merged(tables.get(own.pop("extends", ""), {}), own)
+    return tables
+
+
+def _merged(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(base)
+    for key, value in more.items():
+        if isinstance(old := base.get(key), dict):
+            result[key] = _merged(cast("dict[str, Any]", old), value)
+        else:
+            result[key] = f"{old}\n{value}" if old and isinstance(value, str) else value
+    return result
+
+
+def node_kinds(table: str, key: str) -> frozenset[str]:
+    """The kinds of nodes that have a meaning in a language, or for the statements or names of all."""
+    return frozenset(language_tables(NODE_KINDS).get(table, {}).get(key, "").split())

@@ -22,7 +22,7 @@ from specchat.engine import pass_clock
 from specchat.engine.drafter import Drafter
 from specchat.errors import ContextError, UsageError
 from specchat.loading.load_engine import Engine, load_engine
-from specchat.profile import Profile, Sampling
+from specchat.profile.keys import Profile, Sampling
 from tests.each_row import each_row
 from tests.tiny import speaking
 

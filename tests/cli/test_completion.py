@@ -13,7 +13,7 @@ from specchat.cli.completion import COMPLETION_VARIABLE, SHELLS
 from specchat.history.history_reader import Thread
 from specchat.history.history_writer import HistoryWriter
 from specchat.host.spawn import history_path
-from specchat.profile import all_drafters
+from specchat.profile.drafter_names import all_drafters
 from tests.each_row import each_row
 from tests.processes import modules_after
 

@@ -13,8 +13,10 @@ from specchat.cli.main import run
 from specchat.cli.options import KEY_BY_FLAG, parameter_name, read_profile_layers
 from specchat.cli.session_options import session_request
 from specchat.host.spawn import project_trust
-from specchat.profile import DRAFTERS, Profile, load_profile
+from specchat.profile.drafter_names import DRAFTERS
 from specchat.profile.json_schema import profile_schema
+from specchat.profile.keys import Profile
+from specchat.profile.profile_files import load_profile
 from tests.each_row import each_row
 from tests.front import command
 from tests.processes import modules_after

@@ -60,7 +60,7 @@ from specchat.errors import ContextError, ModelError
 from specchat.host.engine_interface import EngineMemory
 from specchat.host.engine_loader import LOADING, EngineLoader
 from specchat.paths import KV_FILE_ENDING, configuration_folder, kv_folder
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat.text.detokenize import StopStrings
 
 PAUSE_SECONDS = 0.005

@@ -11,7 +11,7 @@ from specchat import __version__
 from specchat.chat.events import CommittedToken
 from specchat.chat.fim_request import MAX_FIM_TOKENS, FimRequest
 from specchat.chat.request import TokenBias
-from specchat.profile import Sampling
+from specchat.profile.keys import Sampling
 from specchat_serve.answer import Answer
 from specchat_serve.api_errors import RequestError
 from specchat_serve.choices import check_answer_count, parse_choice_count, with_other_seeds

@@ -132,7 +132,7 @@ class LinesReply:
             "prompt_eval_count": totals.prompt_tokens,
             "prompt_eval_duration": _nanoseconds(totals.prefill_seconds),
             "eval_count": totals.completion_tokens,
-            "eval_duration": _nanoseconds(totals.generation_seconds),
+            "eval_duration": _nanoseconds(self.answer.generation_seconds),
             "specchat": self.answer.speculation_stats(),
         }
 

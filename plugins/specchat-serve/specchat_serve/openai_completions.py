@@ -13,7 +13,7 @@ from typing import Any, ClassVar, cast
 from specchat.chat.events import TextDelta
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import AnswerFormat
-from specchat.profile import Sampling
+from specchat.profile.keys import Sampling
 from specchat.profile.validation import InvalidValueError
 from specchat_serve.answer import Answer, Delta
 from specchat_serve.api_errors import RequestError

@@ -12,7 +12,7 @@ import pytest
 
 from serve_tests.conftest import MODEL, Served, raw
 from specchat.host.client import SessionRequest
-from specchat.profile import Sampling
+from specchat.profile.keys import Sampling
 from specchat.profile.settings import read_settings
 from specchat_serve.api_errors import RequestError
 from specchat_serve.authorization import AccessPolicy
