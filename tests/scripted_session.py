@@ -6,10 +6,13 @@ Knows no model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from importlib import import_module
 from threading import Event as Flag
 from typing import Self
+
+import pytest
 
 from specchat.acceptance_counts import Acceptance
 from specchat.chat.events import (
@@ -24,6 +27,8 @@ from specchat.chat.events import (
     Totals,
 )
 from specchat.chat.request import Request
+from specchat.cli.main import run
+from specchat.profile import Profile
 from specchat.profile.settings import read_settings
 
 SECONDS_PER_STEP = 0.01
@@ -88,3 +93,18 @@ def _totals(steps: int, accepted: int) -> Totals:
         verify_seconds=steps * SECONDS_PER_STEP,
         plain_decode_seconds=steps * (accepted + 1) * SECONDS_PER_STEP,
     )  # fmt: skip
+
+
+def play_host(patch: pytest.MonkeyPatch, open_session: Callable[[Profile], ScriptedSession]) -> None:
+    """Let commands talk to the session of their profile instead of a host; none offers a model."""
+    for name in ("ask", "demo", "edit"):
+        module = import_module(f"specchat.cli.{name}")
+        patch.setattr(module, "open_host_conversation", lambda request: open_session(request.settings.profile))
+        patch.setattr(module, "offer_starter", lambda _options, **_how: None)
+
+
+def run_with(arguments: Sequence[str], open_session: Callable[[Profile], ScriptedSession]) -> int:
+    """Run a command that talks to scripted sessions."""
+    with pytest.MonkeyPatch.context() as patch:
+        play_host(patch, open_session)
+        return run(arguments)

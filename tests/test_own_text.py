@@ -191,7 +191,7 @@ def test_the_line_mode_is_translated_and_an_answer_is_not(monkeypatch):
 
 
 @pytest.mark.usefixtures("in_brackets", "runtime")
-@each_row("arguments", ["models list --json", "config schema", "config show", "doctor --quick --json"])
+@each_row("arguments", ["models list --json", "config show", "doctor --quick --json"])
 def test_json_and_files_stay_as_they_are(monkeypatch, arguments):
     bracketed = run(monkeypatch, *arguments.split()).out.decode()
     monkeypatch.setenv("SPECCHAT_LANGUAGE", "en")

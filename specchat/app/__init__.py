@@ -5,7 +5,6 @@ said into an order, renders the events, and sends a decision for each proposal.
 
     ask.py               the verb: a question with its files in, events out, the sum of all answers last
     question.py          what a person asks, and the one reading of the files that are named
-    complete.py          the verb: a gap in a text in, events out; the models are waited for
     edit.py              the verb: files and an instruction in, events out, all files written or none
     edit_task.py         prompts, ways, retries, or the syntax tree: EditJob -> EditResult
     named_operation.py   the model names the operation that an instruction is, and the syntax tree carries it out

@@ -20,7 +20,7 @@ from specchat.app.chat_settings import (
 )
 from specchat.app.chat_state import ChatState, CommandResult
 from specchat.app.compact import compact
-from specchat.app.export import export_conversation, write_new_file
+from specchat.app.export import write_conversation
 from specchat.app.question import Question
 from specchat.app.session_lines import session_details
 from specchat.app.tool_sources import MCP, ToolSources
@@ -188,8 +188,7 @@ def _export(chat: ChatState, argument: str) -> CommandResult:
     if not turns:
         raise UsageError("this conversation is empty")
     title = str(chat.conversation.call("session_info")["name"])
-    write_new_file(path, export_conversation(path, title, turns))
-    return CommandResult(f"{len(turns)} request{'' if len(turns) == 1 else 's'} and answers in {path}")
+    return CommandResult(write_conversation(path, title, turns))
 
 
 def _rename(chat: ChatState, name: str) -> CommandResult:

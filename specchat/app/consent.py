@@ -24,14 +24,9 @@ class Answer(Enum):
     STOP = "stop"  # no, and the model does not go on
 
 
-# the options that protocols offer, by their ids; those of an edit with names and kinds
+# the options that protocols offer, by their ids
 ALLOW, ALLOW_ALWAYS, REJECT = "allow", "allow-always", "reject"
 ANSWER_BY_OPTION: Mapping[str, Answer] = {ALLOW: Answer.ONCE, ALLOW_ALWAYS: Answer.ALWAYS, REJECT: Answer.NO}
-PERMISSION_OPTIONS = [
-    {"optionId": ALLOW, "name": "Write the file", "kind": "allow_once"},
-    {"optionId": ALLOW_ALWAYS, "name": "Write it and allow all later edits", "kind": "allow_always"},
-    {"optionId": REJECT, "name": "Do not change the file", "kind": "reject_once"},
-]
 
 
 class PlannedChange(Protocol):

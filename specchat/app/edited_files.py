@@ -89,7 +89,7 @@ class WorkspaceFile:
 
     @property
     def name(self) -> str:
-        return self.files.workspace.display_name(self.path)
+        return self.files.name_of(self.path)
 
     @property
     def title(self) -> str:

@@ -25,15 +25,16 @@ def export_conversation(path: Path, name: str, turns: Sequence[StoredTurn]) -> s
     return "\n\n".join([f"# {' '.join(name.split()) or 'A conversation'}", *_markdown_blocks(turns)]) + "\n"
 
 
-def write_new_file(path: Path, text: str) -> None:
-    """Write a new file. InputError if it exists or cannot be created."""
+def write_conversation(path: Path, name: str, turns: Sequence[StoredTurn]) -> str:
+    """Write a new file, and say what it has. InputError if it exists or cannot be created."""
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(text)
+            file.write(export_conversation(path, name, turns))
     except FileExistsError:
         raise InputError(f"{path}: exists already; name another file") from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
+    return f"{len(turns)} request{'' if len(turns) == 1 else 's'} and answers in {path}"
 
 
 def _as_json(name: str, turns: Sequence[StoredTurn]) -> str:

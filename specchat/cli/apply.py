@@ -20,7 +20,7 @@ from specchat.chat.attachments import decode_bytes
 from specchat.chat.request import MAX_ATTACHED_BYTES
 from specchat.cli.completion import complete_files
 from specchat.cli.edit import edit_options, run_order, will_write
-from specchat.errors import InputError, UsageError
+from specchat.errors import UsageError
 
 USAGE = 'usage: specchat apply FILE ["INSTRUCTION"] < sketch'
 NEXT_STEPS = "next: show a line of the file above and below each change, or --plan, which says what is not certain"
@@ -58,10 +58,7 @@ def open_terminal() -> TextIO | None:
 def _read_sketch() -> str:
     if sys.stdin.isatty():
         raise UsageError(f"the sketch is read from standard input; {USAGE}")
-    raw = sys.stdin.buffer.read(MAX_ATTACHED_BYTES + 1)
-    if len(raw) > MAX_ATTACHED_BYTES:
-        raise InputError(f"the sketch is longer than {MAX_ATTACHED_BYTES // 2**20} MiB")
-    text, _codec = decode_bytes(raw, "the sketch")
+    text, _codec = decode_bytes(sys.stdin.buffer.read(MAX_ATTACHED_BYTES + 1), "the sketch")
     if not text.strip():
         raise UsageError(f"the sketch is empty; {USAGE}")
     return text

@@ -25,7 +25,7 @@ from specchat.cli.question_options import (
     file_option,
     take_agent_mode,
 )
-from specchat.cli.session_options import conversation_opener, private_option
+from specchat.cli.session_options import open_host_conversation, private_option, session_request
 from specchat.cli.starter_offer import offer_starter
 from specchat.errors import InputError, UsageError
 from specchat.history.history_reader import ASK
@@ -43,8 +43,7 @@ ENDED_EARLY_EXIT_CODE = 1  # of work with tools that a limit ended
 @private_option
 @answer_format_options
 @profile_options
-@click.pass_context
-def ask(context: click.Context, words: tuple[str, ...], files: tuple[str, ...], **options: Any) -> int:
+def ask(words: tuple[str, ...], files: tuple[str, ...], **options: Any) -> int:
     """Answer one question.
 
     The question is the arguments, or standard input when there are none; `-` stands for standard input. With a
@@ -53,16 +52,15 @@ def ask(context: click.Context, words: tuple[str, ...], files: tuple[str, ...], 
     answer goes to stdout.
     """
     mode, allow = take_agent_mode(options)
-    if context.obj is None:
-        offer_starter(options)
+    offer_starter(options)
     question = _question_from_arguments(words, STDIN in files)
     names = tuple(name for name in files if name != STDIN)
     question = replace(question, names=names, answer_format=answer_format_from_options(options))
-    open_session = conversation_opener(context.obj, options, kind=ASK)
+    request = session_request(options, kind=ASK)
     # What is read now, such as a pipe, is not read again with the question.
     access = reading_once(front_end_sources().loader)
     question.check(access)
-    with open_session() as conversation:
+    with open_host_conversation(request) as conversation:
         chat = command_chat(conversation, mode, allow)
         chat.access = access
         return answer_once(chat, question)

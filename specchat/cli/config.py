@@ -77,14 +77,6 @@ def trust_folder(folder: Path, forget: bool) -> None:
     print_rows(f"{project.path} is trusted until it changes; it sets {summarize_project(project)}")
 
 
-@config.command()
-def schema() -> None:
-    """Print the JSON Schema of profiles, for editors."""
-    from specchat.profile.json_schema import profile_schema
-
-    click.echo(json.dumps(profile_schema(), indent=2))
-
-
 def _as_toml(settings: MergedSettings[Profile], *, has_origin: bool) -> Iterator[str]:
     def origin_comment(*path: str | int) -> str:
         return f"  # {settings.origin(*path)}" if has_origin else ""

@@ -12,7 +12,7 @@ from specchat.chat.request import Attachment, Request
 from specchat.cli.notes import print_wrapped
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.cli.question_options import command_chat
-from specchat.cli.session_options import conversation_opener
+from specchat.cli.session_options import open_host_conversation, session_request
 from specchat.cli.starter_offer import offer_starter
 from specchat.profile.keys import AGENT_OFF, EMBEDDED, STARTER
 from specchat.repl.answer_printer import print_answer
@@ -51,14 +51,12 @@ NEXT = "\nnow: specchat"
 @click.command()
 @click.argument("question", required=False)
 @profile_options
-@click.pass_context
-def demo(context: click.Context, question: str | None, **options: Any) -> int:
+def demo(question: str | None, **options: Any) -> int:
     """Show speculative decoding: the same answer by plain decoding and with drafts, and what each cost.
 
     QUESTION replaces the questions of the demo. The first time, the starter model is downloaded.
     """
-    if context.obj is None:
-        offer_starter(options, downloads_unasked=True)
+    offer_starter(options, downloads_unasked=True)
     target = resolve_profile(options).models.target
     if target == STARTER and options["exact"] is None:
         options["exact"] = True  # free where kernels are batch invariant; elsewhere near ties could round differently
@@ -70,7 +68,7 @@ def demo(context: click.Context, question: str | None, **options: Any) -> int:
         for variant, description in VARIANTS.items():
             print_wrapped(f"\n{variant}: {description}")
             # A private conversation for each answer: it must not copy the other one, nor an earlier answer.
-            with conversation_opener(context.obj, {**options, "is_private": True})() as conversation:
+            with open_host_conversation(session_request({**options, "is_private": True})) as conversation:
                 turn = replace(request, variant=variant, seed=1, temperature=0.0, max_tokens=MAX_ANSWER_TOKENS)
                 with interruptible() as stopped:
                     answers.append(print_answer(command_chat(conversation, AGENT_OFF, ()), turn, stopped, wraps=True))

@@ -30,7 +30,7 @@ from specchat.app.edited_files import DiskFile, EditedFile, HeldText
 from specchat.chat.request import MAX_ATTACHED_BYTES
 from specchat.cli.completion import complete_files
 from specchat.cli.edit_files import EditPrinter
-from specchat.cli.options import CommandFunction, edit_profile_options, resolve_profile
+from specchat.cli.options import CommandFunction, edit_profile_options
 from specchat.cli.session_options import open_host_conversation, private_option, session_request
 from specchat.cli.starter_offer import offer_starter
 from specchat.edit.edit_plan import parse_line_range
@@ -146,13 +146,9 @@ def _is_interactive(options: dict[str, Any]) -> bool:
 
 
 def _open_session(options: dict[str, Any], stopped: InterruptFlag, *, offers_starter: bool = True) -> EditSession:
-    """The session with the host, or with its replacement in tests."""
-    context = click.get_current_context()
     request = session_request(options, kind="edit")
 
     def open_conversation() -> AbstractContextManager[Conversation]:
-        if context.obj is not None:
-            return context.obj(resolve_profile(options))
         if offers_starter:
             offer_starter(options)
         return open_host_conversation(request)

@@ -151,20 +151,17 @@ def _complete(instruction: str) -> int:
         return UNEXPECTED_EXIT_CODE
 
 
-def run(arguments: Sequence[str], obj: object = None) -> int:
-    """Run a command; click's own `main` has other exit codes.
-
-    `obj` replaces the function that opens sessions (`cli/session_options.py`).
-    """
+def run(arguments: Sequence[str]) -> int:
+    """Run a command; click's own `main` has other exit codes."""
     with guarded_terminal():
-        return _run(arguments, obj)
+        return _run(arguments)
 
 
-def _run(arguments: Sequence[str], obj: object) -> int:
+def _run(arguments: Sequence[str]) -> int:
     try:
         colours = False if wants_plain_lines() else None  # None: on a terminal
         words = with_default_command(arguments, is_interactive())
-        with cli.make_context("specchat", words, obj=obj, color=colours) as context:
+        with cli.make_context("specchat", words, color=colours) as context:
             code = cli.invoke(context)
         sys.stdout.flush()
     except click.exceptions.Exit as leaving:

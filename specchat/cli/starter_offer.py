@@ -7,7 +7,7 @@ missing. In all cases the embedded model answers if the starter does not.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,11 +37,7 @@ def offer_starter(options: Mapping[str, Any], *, downloads_unasked: bool = False
     if starter_file() is not None or _declined_file().exists() or _names_target(options):
         return
     if sys.stdin.isatty() and sys.stderr.isatty():
-        print_wrapped(described(starter_entry()))
-        if click.confirm("Download the starter model now?", default=True, err=True):
-            fetch_starter()
-        else:
-            decline_starter()
+        ask_for_starter(lambda question: click.confirm(question, default=True, err=True))
     elif downloads_unasked:
         print_wrapped(described(starter_entry()))
         fetch_starter()
@@ -50,9 +46,14 @@ def offer_starter(options: Mapping[str, Any], *, downloads_unasked: bool = False
         print_note(f"{EMBEDDED_ANSWERS}; a real one: {real}; 'specchat models pull starter' downloads it")
 
 
-def decline_starter() -> None:
-    remember_no()
-    print_note(f"{EMBEDDED_ANSWERS}; 'specchat models pull starter' downloads the starter model later")
+def ask_for_starter(agrees: Callable[[str], bool]) -> None:
+    """Say what the starter model is, and download it if the user agrees; a no is remembered."""
+    print_wrapped(described(starter_entry()))
+    if agrees("Download the starter model now?"):
+        fetch_starter()
+    else:
+        remember_no()
+        print_note(f"{EMBEDDED_ANSWERS}; 'specchat models pull starter' downloads the starter model later")
 
 
 def setup_hint(history_folder: Path) -> str:

@@ -11,7 +11,6 @@
     shipped_drafters.py   the default target, and the drafters that are part of specchat for a target
     settings.py           the settings of a conversation: one value from all of these sources
     screen_file.py        `screen.toml` beside them: where it is, and its switches
-    json_schema.py        the JSON schema of a profile, for editors
 
 Precedence, the strongest first: what was changed in the conversation, option, environment, project file, profile, user
 file, model and advice, default. Front ends read all of them; the engine process is sent the result.

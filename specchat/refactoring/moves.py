@@ -18,7 +18,7 @@ from specchat.refactoring.python_dangers import MODULE_LOOKUPS, PLAIN_DECORATORS
 from specchat.refactoring.python_text import NO_RELATIVES
 from specchat.refactoring.removals import CLASS, DEFINITIONS, FUNCTION, bodies, comments_above, parsed
 from specchat.refactoring.splices import RefusedError, Splice, Step, UnknownLanguageError, count_of, line_area
-from specchat.syntax.parse import contains, find_nodes, line_of, node_text
+from specchat.syntax.parse import blanked, contains, find_nodes, line_of, node_text
 
 NOTES_ORDER = re.compile(
     r"__init_subclass__|__subclasses__|metaclass|__prepare__|getsource|currentframe|\bgetmembers\b"
@@ -43,7 +43,7 @@ def move_statement(text: str, move: Move) -> Step:
         if found := pattern.search(text):
             raise RefusedError(f"`{found[0].strip()}` may note the order")
     for each in passed:
-        if names := {_name(each)} & _used(moved) or {_name(moved)} & _used(each):
+        if names := {_name(each)} & _used(text, moved) or {_name(moved)} & _used(text, each):
             raise RefusedError(f"`{min(names)}` in line {line_of(each)} has to keep its place")
     for each in (moved, anchor):
         if (place := block.index(each) + 1) < len(block) and re.match("[rRuU]?[\"']", node_text(block[place])):
@@ -79,12 +79,9 @@ def _name(node: Node) -> str:
     return node_text(name) if name and name.type == "identifier" and inner.type in (*DEFINITIONS, "assignment") else ""
 
 
-def _used(node: Node) -> set[str]:
+def _used(text: str, node: Node) -> set[str]:
     """The words of a statement that count when it is reached: those outside of the bodies of functions."""
-    code = bytearray(node.text or b"")
-    for body in bodies(node, FUNCTION):
-        start = body.start_byte - node.start_byte
-        code[start : body.end_byte - node.start_byte] = b" " * len(body.text or b"")
+    code = blanked(text, bodies(node, FUNCTION))[node.start_byte : node.end_byte]
     return set(re.findall(r"\w+", code.decode(errors="replace")))
 
 

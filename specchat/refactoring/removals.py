@@ -282,15 +282,9 @@ def remove_statements(raw: bytes, statements: Sequence[Node], language: str) -> 
         assert block is not None
         runs = _runs(raw, removed)
         kept = [each for each in block.named_children if each.type not in COMMENT_TYPES and each not in removed]
-        placeholder = ""
-        if language == PYTHON and not kept and block.type == "block":
-            placeholder = "pass"
-        elif block.type not in SEQUENCES:
-            placeholder = "{}"
-        if placeholder:
-            start, end = runs[0]
-            splices.append(Splice(start, end, placeholder))
-            runs = runs[1:]
+        is_emptied = language == PYTHON and not kept and block.type == "block"
+        if placeholder := "pass" if is_emptied else "" if block.type in SEQUENCES else "{}":
+            splices.append(Splice(*runs.pop(0), placeholder))
         splices += [_statement_splice(raw, *each) for each in runs]
     return _without_gaps(raw, splices)
 
@@ -339,15 +333,12 @@ def _runs(raw: bytes, statements: Sequence[Node]) -> list[tuple[int, int]]:
 def _statement_splice(raw: bytes, start: int, end: int) -> Splice:
     first, last = line_start(raw, start), line_end(raw, end)
     before, after = raw[first:start], raw[end:last]
-    is_alone = not before.strip() and re.fullmatch(rb"\s*;?\s*(#.*|//.*)?", after)
-    if is_alone:
+    if not before.strip() and re.fullmatch(rb"\s*;?\s*(#.*|//.*)?", after):
         return Splice(first, min(last + 1, len(raw)), "")
     if separator := re.search(rb"[ \t]*;[ \t]*\Z", before):  # `x = 1; print(x)`
         return Splice(first + separator.start(), end, "")
-    if separator := re.match(rb"[ \t]*;[ \t]*", after):  # `print(x); x = 1`
-        return Splice(start, end + separator.end(), "")
-    spaces = len(after) - len(after.lstrip(b" \t"))
-    return Splice(start, end + spaces, "")
+    separator = re.match(rb"[ \t]*;[ \t]*|[ \t]*", after)  # `print(x); x = 1`
+    return Splice(start, end + (separator.end() if separator else 0), "")
 
 
 def line_start(raw: bytes, position: int) -> int:

@@ -118,10 +118,11 @@ def _names_and_values(node: Node, name_field: str, value_field: str) -> tuple[Se
     if not name_field:  # a pair in TOML
         parts = [each for each in node.named_children if each.type not in COMMENT_TYPES]
         return parts[:1], parts[1:]
-    sides = [node.children_by_field_name(field) for field in (name_field, value_field)]
-    for side in sides:
-        side[:] = [part for each in side for part in (each.named_children if each.type == LIST else [each])]
-    return sides[0], sides[1]
+    names, values = (
+        [part for each in side for part in (each.named_children if each.type == LIST else [each])]
+        for side in map(node.children_by_field_name, (name_field, value_field))
+    )
+    return names, values
 
 
 def _is_bound_again(text: str, root: Node, language: str, name: str, area: Area) -> bool:

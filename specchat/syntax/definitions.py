@@ -6,14 +6,10 @@ from functools import cache
 
 from tree_sitter import Node
 
-from specchat.syntax.languages import NODE_KINDS, language_tables
+from specchat.syntax.languages import LANGUAGES_FILE, language_tables, node_kinds
 from specchat.syntax.parse import find_nodes, node_text, syntax_tree
 
-# Parents whose lines belong to the definition: decorators, `export`, `const`, `template <…>`
-WRAPPER_TYPES = (
-    "decorated_definition", "export_statement", "lexical_declaration", "variable_declaration", "type_declaration",
-    "template_declaration",
-)  # fmt: skip
+WRAPPER_TYPES = node_kinds("statements", "around_definitions")
 FLAT_KINDS = ("key", "rule")  # only the outermost of these are definitions
 FUNCTION_VALUE_TYPES = ("arrow_function", "function_expression", "function", "class")
 
@@ -43,7 +39,7 @@ def definitions(text: str, language: str) -> list[Definition]:
 @cache
 def definition_kinds(language: str) -> Mapping[str, str]:
     """What kind of definition a node is, by its type."""
-    kinds: Mapping[str, str] = language_tables(NODE_KINDS).get(language, {}).get("definitions", {})
+    kinds: Mapping[str, str] = language_tables(LANGUAGES_FILE).get(language, {}).get("definitions", {})
     return {each: kind for kind, types in kinds.items() for each in types.split()}
 
 

@@ -12,7 +12,7 @@ from tests.each_row import each_row
 from tests.front import events_of, request_of, type_line
 from tests.host.conftest import runtime  # noqa: F401 (a fixture)
 from tests.processes import modules_after
-from tests.scripted_session import ScriptedSession, scripted_answer
+from tests.scripted_session import ScriptedSession, run_with, scripted_answer
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def talk(folder, runtime):  # noqa: F811 (the fixture above)
 
 def asked(*arguments):
     session = ScriptedSession([scripted_answer(["iron"])])
-    code = run(["ask", *arguments], lambda _profile: session)
+    code = run_with(["ask", *arguments], lambda _profile: session)
     return code, session.requests[-1] if session.requests else None
 
 

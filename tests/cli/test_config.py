@@ -14,13 +14,12 @@ from specchat.cli.options import KEY_BY_FLAG, parameter_name, read_profile_layer
 from specchat.cli.session_options import session_request
 from specchat.host.spawn import project_trust
 from specchat.profile.drafter_names import DRAFTERS
-from specchat.profile.json_schema import profile_schema
 from specchat.profile.keys import Profile
 from specchat.profile.profile_files import load_profile
 from tests.each_row import each_row
 from tests.front import command
 from tests.processes import modules_after
-from tests.scripted_session import ScriptedSession, scripted_answer
+from tests.scripted_session import ScriptedSession, run_with, scripted_answer
 from tests.tiny import speaking
 
 QUIET = dict.fromkeys([*(parameter_name(flag) for flag in KEY_BY_FLAG), "exact"])
@@ -65,11 +64,11 @@ def answered(*arguments: str) -> Profile:
     """The profile that `ask` opens a conversation with."""
     seen: list[Profile] = []
 
-    def opener(profile):
+    def opened(profile):
         seen.append(profile)
         return ScriptedSession([scripted_answer(["x"])])
 
-    assert run(["ask", "x", *arguments], opener) == 0
+    assert run_with(["ask", "x", *arguments], opened) == 0
     return seen[0]
 
 
@@ -122,10 +121,6 @@ def test_the_files_that_count_are_listed(monkeypatch, project, tmp_path):
     assert f"{tmp_path}/config/config.toml (does not exist)" in before
     assert f"{project}/.specchat.toml (not decided yet)" in asked
     assert f"{project}/.specchat.toml (trusted)" in after
-
-
-def test_the_schema_is_printed(monkeypatch):
-    assert profile_schema() == json.loads(command(monkeypatch, "config", "schema").out)
 
 
 def test_an_untrusted_project_file_is_left_out_with_one_line(monkeypatch, project):
@@ -340,7 +335,7 @@ def test_a_named_draft_or_head_that_does_not_fit_is_an_error_in_one_line(monkeyp
 def test_a_notice_goes_to_stderr_and_leaves_the_answer_alone(capsys):
     events = [Notice("draft left out"), *scripted_answer(["yes"])]
 
-    run(["ask", "why"], obj=lambda _profile: ScriptedSession([events]))
+    run_with(["ask", "why"], lambda _profile: ScriptedSession([events]))
 
     printed = capsys.readouterr()
     assert "yes\n" == printed.out

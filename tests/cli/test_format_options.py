@@ -5,13 +5,12 @@ import sys
 
 import pytest
 
-from specchat.cli.main import run
 from specchat.errors import ContextError, InputError, UsageError
 from specchat.host import spawn
 from tests.each_row import each_row
 from tests.front import command
 from tests.host.conftest import runtime  # noqa: F401 (a fixture)
-from tests.scripted_session import ScriptedSession, scripted_answer
+from tests.scripted_session import ScriptedSession, run_with, scripted_answer
 
 SCHEMA = {
     "type": "object",
@@ -30,7 +29,7 @@ def own_folder(tmp_path, monkeypatch):
 def asked(*options: str, reason: str = "stop"):
     """The form that was asked for, and the exit code."""
     session = ScriptedSession([scripted_answer(["yes"], reason)])
-    code = run(["ask", "Well?", *options], lambda _profile: session)
+    code = run_with(["ask", "Well?", *options], lambda _profile: session)
     return (session.requests[-1].answer_format if session.requests else None), code
 
 

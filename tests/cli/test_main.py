@@ -22,7 +22,7 @@ from tests.each_row import each_row
 from tests.front import Bytes
 from tests.plugins.conftest import rediscover
 from tests.processes import modules_after
-from tests.scripted_session import ScriptedSession, scripted_answer
+from tests.scripted_session import ScriptedSession, run_with, scripted_answer
 
 SOURCES = Path(__file__).parents[2]
 HEAVY = {"torch", "transformers", "textual", "tokenizers", "jinja2", "importlib.metadata"}
@@ -59,8 +59,7 @@ def in_process(code: str, **streams) -> subprocess.Popen[bytes]:
     program = (
         "import itertools, sys, time\n"
         "from specchat.chat.events import *\n"
-        "from specchat.cli.main import run\n"
-        "from tests.scripted_session import ScriptedSession\n"
+        "from tests.scripted_session import ScriptedSession, run_with\n"
         "class Endless(ScriptedSession):\n"
         "    def ask(self, request, cancelled):\n"
         "        yield Routed('plain', 0, 'pinned', 1)\n"
@@ -103,7 +102,7 @@ def test_every_command_is_where_the_list_says(later: LazyCommand):
 
 
 def test_the_answer_goes_to_stdout_and_one_line_to_stderr(capsys):
-    assert run(["ask", "What is", "a fox?"], Opener()) == 0
+    assert run_with(["ask", "What is", "a fox?"], Opener()) == 0
 
     printed = capsys.readouterr()
     assert printed.out == "A fox is quick.\n"
@@ -112,7 +111,7 @@ def test_the_answer_goes_to_stdout_and_one_line_to_stderr(capsys):
 
 def test_words_make_one_question():
     opener = Opener()
-    run(["ask", "What is", "a fox?"], opener)
+    run_with(["ask", "What is", "a fox?"], opener)
 
     assert opener.request.text == "What is a fox?"
     assert opener.session.is_closed
@@ -124,10 +123,8 @@ def test_options_change_the_profile():
         "--variant lookup --seed 3 --temperature 0.5 --top-p 0.9 --top-k 20 --min-p 0.1 --max-tokens 5 --dtype bfloat16"
     )
 
-    assert (
-        run(["ask", "x", "-P", "edit", "--exact", "--target", "some/where", "--draft", "", *options.split()], opener)
-        == 0
-    )
+    words = ["-P", "edit", "--exact", "--target", "some/where", "--draft", "", *options.split()]
+    assert run_with(["ask", "x", *words], opener) == 0
 
     profile = opener.profile
     assert (profile.name, profile.models.target, profile.models.draft, profile.models.dtype) == (
@@ -146,7 +143,7 @@ def test_a_question_can_be_piped_in(monkeypatch, arguments):
     opener = Opener()
     pipe(monkeypatch, "Was ist ein Füchslein?\n".encode())
 
-    assert run(arguments, opener) == 0
+    assert run_with(arguments, opener) == 0
     assert opener.request.text == "Was ist ein Füchslein?\n"
 
 
@@ -154,7 +151,7 @@ def test_a_dash_stands_for_what_is_piped_in(monkeypatch):
     opener = Opener()
     pipe(monkeypatch, b"x = 1")
 
-    assert run(["ask", "Explain", "-"], opener) == 0
+    assert run_with(["ask", "Explain", "-"], opener) == 0
     assert opener.request.text == "Explain x = 1"
 
 
@@ -165,7 +162,7 @@ def test_what_is_piped_in_beside_a_question_is_attached(tmp_path):
     code = "import io; e = Endless(); e.ask = lambda request, cancelled: iter([TextDelta(repr(request.files))])\n"
     with path.open("rb") as piped:
         process = in_process(
-            f"{code}sys.exit(run(['ask', 'Why?'], lambda profile: e))", stdin=piped, stdout=subprocess.PIPE
+            f"{code}sys.exit(run_with(['ask', 'Why?'], lambda profile: e))", stdin=piped, stdout=subprocess.PIPE
         )
         printed, _ = process.communicate(timeout=180)
 
@@ -178,7 +175,7 @@ def test_files_are_attached_under_their_names(tmp_path):
     second.write_bytes("é".encode())
     opener = Opener()
 
-    assert run(["ask", "Why?", "-f", str(first), "--file", str(second)], opener) == 0
+    assert run_with(["ask", "Why?", "-f", str(first), "--file", str(second)], opener) == 0
     assert opener.request.files == (Attachment(str(first), "x = 1\n"), Attachment(str(second), "é"))
 
 
@@ -202,7 +199,7 @@ def test_bad_input_is_one_line_and_an_exit_code(tmp_path, monkeypatch, capsys, a
     (tmp_path / "odd.txt").write_bytes(b"\xff\x01\x02")
     opener = Opener()
 
-    assert run(arguments, opener) == code
+    assert run_with(arguments, opener) == code
 
     printed = capsys.readouterr()
     assert said in printed.err
@@ -214,7 +211,7 @@ def test_bad_input_is_one_line_and_an_exit_code(tmp_path, monkeypatch, capsys, a
 
 @each_row("arguments", [["ask", "x", "--variant", "magic"], ["aks", "x"], ["ask", "--seed", "many", "x"]])
 def test_a_wrong_option_is_a_matter_of_usage(capsys, arguments):
-    assert run(arguments, Opener()) == 2
+    assert run_with(arguments, Opener()) == 2
     printed = capsys.readouterr().err
     assert printed.startswith("specchat: ")
     assert printed.count("\n") == 1
@@ -231,13 +228,13 @@ def test_a_wrong_option_is_a_matter_of_usage(capsys, arguments):
     ],
 )
 def test_an_option_that_is_mistyped_is_guessed(capsys, arguments, said):
-    assert run(arguments, Opener()) == 2
+    assert run_with(arguments, Opener()) == 2
     assert f"specchat: {said}('specchat " in capsys.readouterr().err
 
 
 @each_row("group", ["host", "models", "config"])
 def test_a_group_without_a_command_shows_its_help_and_nothing_else(capsys, group):
-    assert run([group], Opener()) == 2
+    assert run_with([group], Opener()) == 2
 
     printed = capsys.readouterr()
     assert printed.err.startswith(f"Usage: specchat {group} ")
@@ -248,7 +245,7 @@ def test_a_group_without_a_command_shows_its_help_and_nothing_else(capsys, group
 def test_nothing_useful_on_standard_input_is_one_line(monkeypatch, capsys, content, said):
     pipe(monkeypatch, content)
 
-    assert run(["ask"], Opener()) == 2
+    assert run_with(["ask"], Opener()) == 2
     assert said in capsys.readouterr().err
 
 
@@ -256,14 +253,14 @@ def test_without_a_question_a_terminal_gets_the_usage(monkeypatch, capsys):
     pipe(monkeypatch, b"never read")
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
 
-    assert run(["ask"], Opener()) == 2
+    assert run_with(["ask"], Opener()) == 2
     assert 'usage: specchat ask "QUESTION"' in capsys.readouterr().err
 
 
 def test_a_failure_keeps_what_was_said_and_its_own_exit_code(capsys):
     failing = [Routed("plain", 0, "pinned", 1), TextDelta("A fo"), Failed("the window is full", 6)]
 
-    assert run(["ask", "x"], Opener(failing)) == 6
+    assert run_with(["ask", "x"], Opener(failing)) == 6
 
     printed = capsys.readouterr()
     assert printed.out == "A fo\n"
@@ -283,20 +280,20 @@ def test_what_goes_wrong_while_loading_is_one_line(capsys, error, code, said):
     def opener(_profile):
         raise error
 
-    assert run(["ask", "x"], opener) == code
+    assert run_with(["ask", "x"], opener) == code
     assert capsys.readouterr().err.lstrip("\n") == said
 
 
 def test_a_bug_can_show_where_it_is(monkeypatch, capsys):
     monkeypatch.setenv("SPECCHAT_TRACEBACK", "1")
 
-    run(["ask", "x"], lambda _profile: 1 / 0)
+    run_with(["ask", "x"], lambda _profile: 1 / 0)
 
     assert "Traceback" in capsys.readouterr().err
 
 
 def test_an_interrupt_keeps_what_was_said():
-    code = "sys.exit(run(['ask', 'x'], lambda profile: Endless()))"
+    code = "sys.exit(run_with(['ask', 'x'], lambda profile: Endless()))"
     with in_process(code, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"a line\n"
@@ -312,7 +309,7 @@ def test_an_interrupt_keeps_what_was_said():
 
 @pytest.mark.full
 def test_a_reader_who_leaves_is_no_error():
-    code = "sys.exit(run(['ask', 'x'], lambda profile: Endless()))"
+    code = "sys.exit(run_with(['ask', 'x'], lambda profile: Endless()))"
     with in_process(code, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -360,7 +357,7 @@ def test_what_is_imported_before_ctrl_c_is_in_our_hands_imports_nothing():
 def test_the_demo_answers_every_question_twice_and_compares(capsys):
     opener = Opener(*[scripted_answer(["The same."])] * 2)
 
-    assert run(["demo"], opener) == 0
+    assert run_with(["demo"], opener) == 0
 
     assert [request.variant for request in opener.session.requests] == ["plain", "auto"]
     assert len({request.text for request in opener.session.requests}) == 1
@@ -376,7 +373,7 @@ def test_on_a_terminal_the_demo_is_broken_between_words(monkeypatch):
     monkeypatch.setattr(sys, "stdout", screen)
     monkeypatch.setattr(sys, "stderr", screen)
 
-    assert run(["demo"], Opener(*[scripted_answer(["the lighthouse ", "at Cape ", "Rosa"] * 4)] * 2)) == 0
+    assert run_with(["demo"], Opener(*[scripted_answer(["the lighthouse ", "at Cape ", "Rosa"] * 4)] * 2)) == 0
 
     lines = re.sub(r".*\r\x1b\[2K|\x1b\[\S*?[A-Za-z]", "", screen.content().decode()).splitlines()
     assert "the lighthouse at Cape Rosathe" in [line.rstrip() for line in lines]
@@ -386,21 +383,21 @@ def test_on_a_terminal_the_demo_is_broken_between_words(monkeypatch):
 def test_the_demo_does_not_claim_that_different_texts_are_the_same(capsys):
     opener = Opener(scripted_answer(["One."]), scripted_answer(["Another."]))
 
-    assert run(["demo"], opener) == 0
+    assert run_with(["demo"], opener) == 0
     assert capsys.readouterr().err.splitlines()[-3].startswith("the texts differ: ")
 
 
 def test_with_a_real_model_the_demo_asks_a_question_and_for_an_edit(capsys):
     opener = Opener(*[scripted_answer(["The same."])] * 4)
 
-    assert run(["demo", "--target", "org/name"], opener) == 0
+    assert run_with(["demo", "--target", "org/name"], opener) == 0
     assert [len(request.files) for request in opener.session.requests] == [0, 0, 1, 1]
 
 
 def test_the_demo_takes_a_question(capsys):
     opener = Opener(*[scripted_answer(["The same."])] * 2)
 
-    assert run(["demo", "Why?"], opener) == 0
+    assert run_with(["demo", "Why?"], opener) == 0
     assert {"Why?"} == {request.text for request in opener.session.requests}
 
 

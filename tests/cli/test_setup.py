@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from specchat.cli import setup
+from specchat.cli import setup, starter_offer
 from specchat.cli.lazy_group import LazyCommand
 from specchat.cli.models import ModelsGroup
 from specchat.cli.starter_offer import SETUP_HINT, setup_hint
@@ -42,7 +42,7 @@ def own_folders(tmp_path, monkeypatch):
     monkeypatch.setattr(ModelsGroup, "lazy_commands", {**ModelsGroup.lazy_commands, "pull": later})
     monkeypatch.setattr(repo_files, "offline_reason", lambda: "")
     monkeypatch.setattr(setup, "open_chat", lambda name: opened.append(name) or 0)
-    monkeypatch.setattr(setup, "fetch_starter", lambda: pulled.append(("starter", "")))
+    monkeypatch.setattr(starter_offer, "fetch_starter", lambda: pulled.append(("starter", "")))
     return tmp_path
 
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import pytest
 
-import tests.front
 from specchat.chat.events import Event
-from specchat.cli.main import run
 from specchat.edit.answer_blocks import choose_text
 from specchat.edit.answer_check import check_chosen_text
 from specchat.edit.source_text import Source
 from tests.front import Ran, command
-from tests.scripted_session import ScriptedSession, scripted_answer
+from tests.scripted_session import ScriptedSession, play_host, scripted_answer
 
 CODE = """\
 import os
@@ -62,5 +59,5 @@ def say(
     """`specchat edit` with these arguments; the model plays the script, a scene for each question."""
     session = ScriptedSession(script)
     with patch.context() as inner:
-        inner.setattr(tests.front, "run", partial(run, obj=lambda _profile: session))
+        play_host(inner, lambda _profile: session)
         return Said(command(patch, "edit", *arguments, stdin=stdin, on_terminal=on_terminal), session)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 
 import pytest
 
 import tests.front
 from specchat.cli.apply import apply as apply_command
 from specchat.cli.edit import edit
-from specchat.cli.main import run
 from tests.edit.scripted import CODE, answers
 from tests.front import Bytes, command
-from tests.scripted_session import ScriptedSession
+from tests.scripted_session import ScriptedSession, play_host
 
 pytestmark = pytest.mark.usefixtures("runtime")
 
@@ -38,7 +36,7 @@ def apply(monkeypatch, file):
     def apply(sketch, *arguments, model=(), path=file):
         session = ScriptedSession(answers(*model))
         with monkeypatch.context() as inner:
-            inner.setattr(tests.front, "run", partial(run, obj=lambda _profile: session))
+            play_host(inner, lambda _profile: session)
             return command(monkeypatch, "apply", str(path), *arguments, stdin=sketch), session
 
     return apply

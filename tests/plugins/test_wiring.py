@@ -18,10 +18,10 @@ from specchat.host import spawn
 from specchat.host.engine_loader import EngineLoader
 from specchat.host.environment import host_environment
 from specchat.loading.load_engine import load_engine
-from specchat.profile.json_schema import profile_schema
 from specchat.profile.keys import Profile
 from specchat.tui.picker import variant_rows
 from specchat.tui.screen_commands import all_commands
+from specchat_editors.install.profile_schema import profile_schema
 from tests.each_row import each_row
 from tests.engine_answers import measure_answer
 from tests.processes import modules_after

@@ -12,7 +12,6 @@ from specchat.app import tool_sources
 from specchat.app.tool_sources import OfferedName, ToolSources, front_end_sources
 from specchat.chat.events import Finished, Totals
 from specchat.checks.health_checks import OK, WARN, CheckContext, run_checks
-from specchat.cli import session_options
 from specchat.cli.ask import ask
 from specchat.cli.options import profile_options
 from specchat.cli.session_options import session_request
@@ -22,7 +21,7 @@ from specchat.tui.bottom_area import completions
 from specchat_mcp.command import mcp
 from specchat_mcp.server_settings import ServerSettings
 from tests.processes import modules_after
-from tests.scripted_session import ScriptedSession
+from tests.scripted_session import ScriptedSession, play_host
 from tests.test_profile import own_folder, write  # noqa: F401 (a fixture)
 
 PLUGIN = Path(__file__).parents[1]
@@ -106,22 +105,24 @@ def test_a_server_is_named_by_its_address_and_not_by_its_values():
 
 def test_ask_attaches_resources_of_servers(demo, own_folder, monkeypatch):  # noqa: F811
     monkeypatch.setattr(tool_sources, "_sources", sources_of(demo))
+    monkeypatch.setattr("specchat.cli.session_options.use_sources", lambda _request: None)
     (own_folder / "a.txt").write_text("a file\n")
     session = ScriptedSession([[Finished("stop", Totals())]])
     options = ["-f", "@demo:notes://today", "-f", str(own_folder / "a.txt"), "What is in it?"]
 
-    ask.main(options, obj=lambda _profile: session, standalone_mode=False)
+    play_host(monkeypatch, lambda _profile: session)
+    ask.main(options, standalone_mode=False)
 
     assert ["a file\n", "buy milk"] == sorted(file.text for file in session.requests[0].files)
     with pytest.raises(SpecchatError, match="MCP server demo: Unknown resource: notes://nothing"):
-        ask.main(["-f", "@demo:notes://nothing", "What?"], obj=lambda _profile: session)
+        ask.main(["-f", "@demo:notes://nothing", "What?"])
     assert 1 == len(session.requests)
 
 
 def test_ask_knows_the_servers_of_its_profile_before_it_attaches(own_folder, monkeypatch):  # noqa: F811
     session = ScriptedSession()
     monkeypatch.setattr(tool_sources, "_sources", ToolSources())
-    monkeypatch.setattr(session_options, "open_host_conversation", lambda _request: session)
+    play_host(monkeypatch, lambda _profile: session)
     path = write(own_folder, "mine", TEXT)
 
     with pytest.raises(SpecchatError, match="MCP server git: No such file or directory"):

@@ -6,6 +6,7 @@ authorization.py       which requests are accepted
 connection_pool.py     connections to the host, one for each answer that runs
 engine_request.py      what an API asks of the engine
 answer.py              the events of an answer, collected
+completer.py           a gap in a text in, events out
 replies.py             an answer to a response, whole or as a stream
 json_fields.py, api_errors.py   the fields of a body, and what is wrong with them
 tool_fields.py         tools and the arguments of their calls

@@ -15,13 +15,13 @@ from itertools import chain, takewhile
 from threading import Event as Flag
 from threading import Thread
 
-from specchat.app.complete import Completer
 from specchat.chat.events import Event, Failed, Finished, LoadingProgress, StepDone
 from specchat.chat.fim_request import FimRequest
 from specchat.errors import HostError, SpecchatError
 from specchat.host.client import Conversation, SessionRequest
 from specchat.host.protocol import new_id
 from specchat.profile.settings import Settings, read_settings
+from specchat_serve.completer import Completer
 from specchat_serve.engine_request import EngineRequest
 
 log = logging.getLogger(__name__)

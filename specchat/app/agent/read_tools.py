@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from specchat.app.agent import python_search
@@ -28,23 +29,31 @@ def existing_files(files: ProjectFiles) -> tuple[str, ...]:
     return names if len(names) <= MAX_CHOICES else ()
 
 
-def as_outcome(work: Callable[[], str]) -> ToolOutcome:
-    """The text of some work; an error that a user could read becomes one that the model reads."""
-    try:
-        return ToolOutcome(work())
-    except SpecchatError as error:
-        return ToolOutcome(str(error), is_error=True)
-    except (OSError, ValueError) as error:
-        return ToolOutcome(f"{type(error).__name__}: {error}", is_error=True)
-
-
 @dataclass(frozen=True)
-class ReadTool:
-    """Lines of a file, as they are: a model that copies them copies the file."""
+class _ReadingTool(ABC):
+    """A tool that acts on nothing; an error that a user could read becomes one that the model reads."""
 
     files: ProjectFiles
     max_characters: int
-    effect: Effect = Effect.READ
+    effect: Effect = field(default=Effect.READ, init=False)
+
+    @abstractmethod
+    def text(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> str:
+        """What the model reads."""
+
+    def run(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> ToolOutcome:
+        try:
+            return ToolOutcome(self.text(arguments, cancelled))
+        except SpecchatError as error:
+            return ToolOutcome(str(error), is_error=True)
+        except (OSError, ValueError) as error:
+            return ToolOutcome(f"{type(error).__name__}: {error}", is_error=True)
+
+
+@dataclass(frozen=True)
+class ReadTool(_ReadingTool):
+    """Lines of a file, as they are: a model that copies them copies the file."""
+
     tool: Tool = Tool(
         "read",
         "Read a text file of the project. A long file comes in parts: the last line of the result says how to go on.",
@@ -65,10 +74,7 @@ class ReadTool:
     def subject(self, arguments: Mapping[str, Any]) -> str:
         return subject_path(self.files, arguments["path"])
 
-    def run(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> ToolOutcome:
-        return as_outcome(lambda: self._read(arguments))
-
-    def _read(self, arguments: Mapping[str, Any]) -> str:
+    def text(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> str:
         source = self.files.read(self.files.path_of(arguments["path"]))
         lines, first = split_lines(source.text), int(arguments.get("first_line", 1))
         if first > max(1, len(lines)):
@@ -89,12 +95,9 @@ class ReadTool:
 
 
 @dataclass(frozen=True)
-class ListTool:
+class ListTool(_ReadingTool):
     """The files that git does not ignore."""
 
-    files: ProjectFiles
-    max_characters: int
-    effect: Effect = Effect.READ
     tool: Tool = Tool(
         "list",
         "List the files of a folder and below it, without those that git ignores.",
@@ -109,10 +112,7 @@ class ListTool:
     def describe(self, arguments: Mapping[str, Any]) -> str:
         return " ".join(filter(None, ["list", arguments.get("folder") or ".", arguments.get("pattern", "")]))
 
-    def run(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> ToolOutcome:
-        return as_outcome(lambda: self._list(arguments))
-
-    def _list(self, arguments: Mapping[str, Any]) -> str:
+    def text(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> str:
         folder = self.files.path_of(arguments.get("folder") or ".")
         if not folder.is_dir():
             raise InputError(f"{self.files.name_of(folder)}: no such folder")
@@ -142,12 +142,9 @@ def glob_parts(pattern: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class SearchTool:
+class SearchTool(_ReadingTool):
     """Lines that match a regular expression."""
 
-    files: ProjectFiles
-    max_characters: int
-    effect: Effect = Effect.READ
     tool: Tool = Tool(
         "search",
         "Search the text files of the project with a regular expression of Python. Prints path:line:text of matches.",
@@ -166,10 +163,7 @@ class SearchTool:
         where = " ".join(filter(None, [arguments.get("folder", ""), arguments.get("files", "")]))
         return f"search {arguments['pattern']!r}{f' in {where}' if where else ''}"
 
-    def run(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> ToolOutcome:
-        return as_outcome(lambda: self._search(arguments, cancelled))
-
-    def _search(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> str:
+    def text(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> str:
         place = self.files.name_of(self.files.path_of(arguments.get("folder") or ".")) or "."
         options = arguments.get("files", ""), place, bool(arguments.get("ignore_case"))
         words, folder = python_search.command(arguments["pattern"], *options), self.files.root

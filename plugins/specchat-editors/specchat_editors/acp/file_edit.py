@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 from specchat.app import updates
-from specchat.app.consent import PERMISSION_OPTIONS, EditConsent
+from specchat.app.consent import ALLOW, ALLOW_ALWAYS, REJECT, EditConsent
 from specchat.app.edit_call import EditCall
 from specchat.app.edit_events import AcceptedEdit, EditEvent, Proposed, Rewriting
 from specchat.app.edit_progress import RewriteAlignment
@@ -26,6 +26,11 @@ from specchat_editors.acp.agent_calls import EditorBuffers
 from specchat_editors.acp.client_requests import prompt_response
 from specchat_editors.acp.turn_reporter import TurnReporter, send_usage
 
+PERMISSION_OPTIONS: Sequence[JsonObject] = (
+    {"optionId": ALLOW, "name": "Write the file", "kind": "allow_once"},
+    {"optionId": ALLOW_ALWAYS, "name": "Write it and allow all later edits", "kind": "allow_always"},
+    {"optionId": REJECT, "name": "Do not change the file", "kind": "reject_once"},
+)
 MIN_PERCENT_STEP = 10  # editors draw every update
 NEXT_STEPS = "next: fewer lines (/edit FILE:FIRST-LAST ...), or another model (/model NAME)"
 

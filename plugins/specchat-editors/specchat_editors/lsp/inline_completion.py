@@ -15,7 +15,6 @@ from typing import TypeVar
 
 from lsprotocol import types
 
-from specchat.app.complete import ANSWERED_REASONS, MODEL_LOADING
 from specchat.chat.events import Finished, TextDelta
 from specchat.chat.fim_request import FimRequest
 from specchat.errors import SpecchatError
@@ -31,6 +30,8 @@ READY, LOADING, WAITING, UNREACHABLE = "ready", "loading", "waiting", "unreachab
 Result = TypeVar("Result")
 MIN_DEBOUNCE_SECONDS, MAX_DEBOUNCE_SECONDS = 0.15, 0.4  # of the automatic delay
 ENGINE_TIMEOUT_SECONDS, ANSWER_TIMEOUT_SECONDS = 1.7, 2.0
+MODEL_LOADING = "model_loading"  # the finish reason of a completion without a loaded model
+ANSWERED_REASONS = ("stop", "lines", "block", "inside_line", "length", "timeout")  # of one that a model has written
 AUTOMATIC_MAX_TOKENS, INVOKED_MAX_TOKENS = 64, 256
 
 

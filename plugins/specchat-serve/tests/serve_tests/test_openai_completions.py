@@ -9,7 +9,6 @@ import openai
 import pytest
 
 from serve_tests.conftest import MODEL, Served, asking, becomes, raw, until
-from specchat.app.complete import NO_GAPS
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import TokenBias
 from specchat.errors import UsageError
@@ -18,6 +17,7 @@ from specchat.profile.keys import Sampling
 from specchat.profile.settings import read_settings
 from specchat_serve.api_errors import RequestError
 from specchat_serve.authorization import AccessPolicy
+from specchat_serve.completer import NO_GAPS
 from specchat_serve.openai_completions import DEFAULT_MAX_TOKENS, translate_completion
 from specchat_serve.server import ServeConfig
 from tests.each_row import each_row

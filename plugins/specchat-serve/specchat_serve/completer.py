@@ -1,8 +1,4 @@
-"""The verb `complete`: a gap in a text becomes events, and the models are waited for.
-
-A front end that suggests while the user types waits for nothing: it asks `Conversation.fill`, and reads the same
-reasons. Knows no screen, no protocol and no model.
-"""
+"""A gap in a text becomes events, and the models are waited for. Knows no API and no model."""
 
 from __future__ import annotations
 
@@ -18,7 +14,6 @@ from specchat.host.client import Conversation
 
 MODEL_LOADING = "model_loading"  # the finish reason of a completion without a loaded model
 FILLED_REASONS = ("stop", "lines", "block", "inside_line")  # of a completion that is not cut
-ANSWERED_REASONS = (*FILLED_REASONS, "length", "timeout")  # of one that a model has written
 REASONS = {**dict.fromkeys(FILLED_REASONS, "stop"), "cancelled": "cancelled"}
 LOADING_ATTEMPTS = 3
 GREETING = Request("Hello", max_tokens=1)  # an answer waits for the models
