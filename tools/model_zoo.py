@@ -20,12 +20,12 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-import transformers
 
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext, Drafter
@@ -207,7 +207,7 @@ def table(rows: list[ZooRow]) -> str:
         f"{sum(not row.is_explained for row in rows)} unexplained."
     )
     made = (
-        f"Made by `python -m tools.model_zoo`, {datetime.now(UTC).date()}, transformers {transformers.__version__}, "
+        f"Made by `python -m tools.model_zoo`, {datetime.now(UTC).date()}, transformers {version('transformers')}, "
         f"torch {torch.__version__}, float32 on a CPU."
     )
     return "\n".join([made, "", counts, "", HEADER, *(row.text() for row in rows)])
@@ -219,6 +219,8 @@ def main() -> int:
     parser.add_argument("--write", type=Path, help="replace the table of this page")
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
+    import transformers  # not above: tests of other things import this file
+
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     rows = list[ZooRow]()
