@@ -190,10 +190,11 @@ def _write_tokenizer(folder: Path) -> None:
 def table(rows: Sequence[TableRow]) -> str:
     """The rows, and the command and date that made them."""
     loaded = [row for row in rows if row.difference is not None]
+    equal, beside = sum(row.equals_transformers for row in loaded), sum(bool(row.equals_llama) for row in loaded)
     made = (
-        f"Made by `python -m tools.gguf_table`, {datetime.now(UTC).date()}, transformers {transformers.__version__}, float32 "
-        f"on a CPU: {len(loaded)} of {len(rows)} load, {sum(row.equals_transformers for row in loaded)} with the answer "
-        f"of transformers, {sum(bool(row.equals_llama) for row in loaded)} with that of llama.cpp."
+        f"Made by `python -m tools.gguf_table`, {datetime.now(UTC).date()}, transformers {transformers.__version__}, "
+        f"float32 on a CPU: {len(loaded)} of {len(rows)} load, {equal} with the answer of transformers, {beside} with "
+        "that of llama.cpp."
     )
     return "\n".join([made, "", HEADER, *(row.text() for row in rows)])
 
