@@ -134,11 +134,11 @@ def _compare(family: str, network: Any, model: Model, refusals: Mapping[str, str
 
 def _plain_answer(model: Model) -> tuple[list[int], bool]:
     """The answer without drafts, and whether drafts and rollbacks leave it alone."""
-    plain, others = _all_answers(model)
+    plain, others = all_answers(model)
     return plain, all(answer == plain for answer in others)
 
 
-def _all_answers(model: Model) -> tuple[list[int], list[list[int]]]:
+def all_answers(model: Model) -> tuple[list[int], list[list[int]]]:
     """The answer without drafts, and those after a rollback and with drafts."""
     model.prefill_chunk = min(model.prefill_chunk, PREFILL_CHUNK) if model.max_rows > 1 else model.prefill_chunk
     plain = _answers(model, Drafter())
@@ -173,7 +173,7 @@ def weights_fault(folder: Path, quant_format: str) -> str:
         return f"{quant_format}: {str(error).removeprefix(f'{folder}: cannot be loaded: ')}"
     if isinstance(model, TransformersModel) and not quant_weights(model.network):
         return f"{quant_format}: no matrix can be quantized"
-    plain, others = _all_answers(model)
+    plain, others = all_answers(model)
     different = next((answer for answer in others if answer != plain), None)
     if different is None:
         return ""
