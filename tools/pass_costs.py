@@ -79,13 +79,19 @@ class TimedModel:
             return self.model.forward(tree, cache)
 
     def forward_and_sample(
-        self, tree: DraftTree, cache: KVCache, sampler: Sampler, rows: LogitRows, seen: SeenTokens | None = None
+        self,
+        tree: DraftTree,
+        cache: KVCache,
+        sampler: Sampler,
+        rows: LogitRows,
+        seen: SeenTokens | None = None,
+        computed: ModelOutput | None = None,
     ) -> SampledOutput | None:
         """As the model; with a CUDA graph, sampling is a part of the pass."""
         if not isinstance(self.model, SamplingModel):
             return None
         with self._timed():
-            return self.model.forward_and_sample(tree, cache, sampler, rows, seen)
+            return self.model.forward_and_sample(tree, cache, sampler, rows, seen, computed)
 
     @contextmanager
     def _timed(self) -> Generator[None]:

@@ -73,6 +73,10 @@ class AnswerAccount:
         yield
         self._other_seconds += (perf_counter() - left_at) if self.shares_engine else 0.0
 
+    def add_other(self, seconds: float) -> None:
+        """What a pass that other texts shared has taken for them; below 0: what `other_work` had as theirs."""
+        self._other_seconds = max(self._other_seconds + seconds, 0.0)
+
     def on_prompt(self, prompt_tokens: int, cached_tokens: int) -> None:
         self._prompt = Totals(prompt_tokens=prompt_tokens, cached_tokens=cached_tokens)
 

@@ -3,7 +3,7 @@
 It knows neither turns nor events.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from specchat.chat.plain_baseline import PlainBaseline
 from specchat.chat.reference_corpus import ReferenceCorpus
@@ -11,8 +11,9 @@ from specchat.chooser.chooser import Chooser, ChooserState, DeviceLoad
 from specchat.chooser.costs import Costs
 from specchat.chooser.learned_file import LearnedFile
 from specchat.drafters.registry import BuiltDrafters
-from specchat.engine.decode import Generation
+from specchat.engine.decode import Generation, Step
 from specchat.engine.drafter import AnswerTask, Drafter
+from specchat.engine.joint_passes import JointPasses
 from specchat.engine.model import Model
 from specchat.profile.keys import Profile
 from specchat.text.tokenizer import Tokenizer
@@ -28,6 +29,7 @@ class LoadedModels:
     reference_corpus: ReferenceCorpus | None = None
     notices: tuple[str, ...] = ()  # about the loaded models, for the first answer of each conversation
     learned_file: LearnedFile | None = None
+    joint_passes: JointPasses = field(default_factory=JointPasses)  # of all its texts
 
     def save_learned(self) -> None:
         """Store what answers have taught about this machine, for the next start."""
@@ -45,7 +47,7 @@ class DraftedText:
         self.models, self._faults = models, built.faults
         self.chooser = Chooser(built.auto_candidates, models.costs, models.chooser_state)
         self.drafters: dict[str, Drafter] = {**built.drafters, self.chooser.name: self.chooser}
-        self.generation = Generation(models.target, (self.chooser,))
+        self.generation = Generation(models.target, (self.chooser,), models.joint_passes)
         self.plain_baseline = PlainBaseline(self._relative_pass_cost)
 
     def take_faults(self) -> tuple[str, ...]:
@@ -74,6 +76,11 @@ class DraftedText:
         own = {id(each): each for each in self.drafters.values() if each is not self.chooser}
         states = sum(drafter.memory_bytes() for drafter in own.values())
         return {"kv_cache": self.models.target.pool.bytes_of(self.generation.cache), "drafters": states}
+
+    def own_part(self, step: Step) -> Step:
+        """With the time of its own rows in a pass that it shared with other texts."""
+        share = self.models.costs.own_share(len(self.generation.tokens), len(step.tree), step.other_rows)
+        return replace(step, verify_seconds=step.verify_seconds * share)
 
     def _relative_pass_cost(self, rows: int) -> float:
         return self.models.costs.relative_pass_cost(len(self.generation.tokens), rows)

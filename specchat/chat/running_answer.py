@@ -206,7 +206,15 @@ class RunningAnswer:
         generation, start = self._drafted.generation, len(self._drafted.generation.tokens)
         stream, detector = self._answer_stream(opens_thought=opens_thought), self._repetition_detector()
         config, is_stopped = self._generation_config(route, limit, detector, opens_thought=opens_thought), False
-        for step in generation.decode(config):
+        for computed in generation.decode_jointly(config):
+            if computed is None:  # the others have their turns before a pass that it shares with them
+                yield NO_OUTPUT_YET
+                if self.cancelled.is_set():
+                    yield from self._emit(stream.flush())
+                    return "cancelled"
+                continue
+            step = self._drafted.own_part(computed)
+            self.account.add_other(computed.verify_seconds - step.verify_seconds - computed.elsewhere_seconds)
             kept, self.repetition = detector.add_all(step.committed_tokens)
             decided = stream.push(kept[: max(len(kept) - detector.undecided_tokens, 0)])
             undecided = stream.push(kept[decided.token_count :])

@@ -14,7 +14,7 @@ This file knows drafters by name only, and no text.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from specchat.chooser.acceptance import PLAIN, CountsKey, StepEstimate, TrackedDraft, best_subtree, length_class_of
 from specchat.chooser.costs import Costs
@@ -64,6 +64,7 @@ class _StepInputs:
     context: DraftContext  # with the budget that the load and the curve allow
     pass_seconds: list[float]  # of a pass over 0, 1, ... rows
     tokens_per_second: float
+    texts: int = 1  # that share the pass: what it takes longer, it takes from all of them
 
     @property
     def plain_seconds(self) -> float:
@@ -74,7 +75,7 @@ class _StepInputs:
         return self.context.max_draft_tokens
 
     def gain(self, estimate: StepEstimate) -> float:
-        return estimate.token_gain(self.tokens_per_second)
+        return estimate.token_gain(self.tokens_per_second * self.texts)
 
 
 class Chooser(Drafter):
@@ -113,6 +114,7 @@ class Chooser(Drafter):
         }
         self._expected = _Expected()
         self._idle_until_step = 0
+        self._other_rows = self._other_texts = 0  # of the last pass
 
     def describe_estimates(self) -> str:
         """What is expected of each drafter now, and on what basis; "" before anything was estimated.
@@ -151,13 +153,16 @@ class Chooser(Drafter):
         if state.wide_pass_age.is_old(state.steps):
             self.costs.distrust_wide_passes(len(context.tokens))
             state.wide_pass_age.add_measurement(state.steps)
-        pass_seconds = self.costs.trusted_pass_seconds(len(context.tokens), budget + 1)
-        if pass_seconds is None or len(pass_seconds) < 3:
+        others = self._other_rows
+        all_seconds = self.costs.trusted_pass_seconds(len(context.tokens), others + budget + 1) or []
+        pass_seconds = all_seconds[others:]
+        if len(pass_seconds) < 3:
             return None
         self._expected.plain_seconds = plain_seconds = pass_seconds[1]
         speed = state.tokens_per_second.get((self.task_kind, self._is_stochastic), 0.0)
         context = context.with_budget(len(pass_seconds) - 2)
-        return _StepInputs(context, pass_seconds, max(speed, 1 / plain_seconds))
+        speed = max(speed * all_seconds[1], 1.0) / plain_seconds
+        return _StepInputs(context, pass_seconds, speed, 1 + self._other_texts)
 
     def _choose(self, step: _StepInputs, root: DraftTree) -> DraftTree:
         """The tree of the drafter with the largest gain, or the root."""
@@ -214,16 +219,19 @@ class Chooser(Drafter):
         for name, draft in list(self._tracked_drafts.items()):
             if not all(draft.compare_token(token) for token in tokens):
                 del self._tracked_drafts[name]
-        self._learn_pass_cost(outcome, length)
+        self._other_rows, self._other_texts = outcome.other_rows, outcome.other_texts
+        self._learn_pass_cost(outcome, length, len(outcome.tree) + outcome.other_rows)
+        own_share = self.costs.own_share(length, len(outcome.tree), outcome.other_rows)
+        outcome = replace(outcome, verify_seconds=outcome.verify_seconds * own_share)
         if (plain_seconds := self.costs.plain_seconds(length)) is not None:
             self.state.add_step(outcome, (self.task_kind, self._is_stochastic), plain_seconds)
             if len(outcome.tree) > 1:
                 self.state.charge(outcome, plain_seconds, is_computed=self._is_computed)
 
-    def _learn_pass_cost(self, outcome: Outcome, length: int) -> None:
-        """Learn from passes with draft tokens, and now and then from a plain one that is as expected."""
+    def _learn_pass_cost(self, outcome: Outcome, length: int, rows: int) -> None:
+        """Learn from passes over several rows, and now and then from a plain one that is as expected."""
         state = self.state
-        if len(outcome.tree) > 1:
+        if rows > 1:
             state.wide_pass_age.add_measurement(state.steps)
         elif self.costs.confirms_plain_pass(length, outcome.verify_seconds):
             if state.steps < self._idle_until_step or state.total_seconds < state.next_plain_learning:
@@ -231,7 +239,7 @@ class Chooser(Drafter):
             state.next_plain_learning = state.total_seconds + PLAIN_LEARNING_SECONDS
         else:
             self._idle_until_step = 0
-        if self.costs.learn_pass(length, len(outcome.tree), outcome.verify_seconds):
+        if self.costs.learn_pass(length, rows, outcome.verify_seconds):
             state.allow_trials()
 
     def forget(self, length: int) -> None:

@@ -49,6 +49,10 @@ class Costs:
         seconds = None if curve is None else curve.seconds_at(rows)
         return max(seconds / plain, 1.0) if plain and seconds else 1.0
 
+    def own_share(self, text_length: int, rows: int, other_rows: int) -> float:
+        """The time of a pass over so many rows, as a share of that of a pass with rows of other texts beside them."""
+        return self.relative_pass_cost(text_length, rows) / self.relative_pass_cost(text_length, rows + other_rows)
+
     def draft_curve(self, name: str, text_length: int) -> Curve | None:
         """Seconds of this drafter by depth of its tree, at the nearest measured length; None without any."""
         return nearest_curve(self.draft_curves.get(name, {}), bucket_of(text_length))

@@ -3,6 +3,7 @@
 tree.py            the draft tree: draft tokens, their parents and the drafter of each
 drafter.py         the interface of a drafter: context in, draft tree out, outcome back
 decode.py          the loop of one sequence: draft, verify, accept, commit
+joint_passes.py    passes that the texts of a model share
 grammar.py         masks for constrained output, one for each node of a tree
 model.py           the interface of a target or draft model: prefill and forward
 cache.py           the KV cache, and the pool that allocates it

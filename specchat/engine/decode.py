@@ -17,6 +17,7 @@ from specchat.engine.cache_sizes import SCRATCH_ROWS
 from specchat.engine.device import copy_to_device
 from specchat.engine.drafter import DraftContext, Drafter, Outcome
 from specchat.engine.grammar import Grammar, advance_all, constrain_tree
+from specchat.engine.joint_passes import JointPasses
 from specchat.engine.model import (
     MAX_PROMPT_HIDDEN_STATES,
     Model,
@@ -44,6 +45,8 @@ class Step:
     draft_seconds: float
     verify_seconds: float
     probabilities: tuple[TokenProbabilities, ...] = ()  # of the committed tokens; empty if they are not wanted
+    other_rows: int = 0  # of other texts in its pass
+    elsewhere_seconds: float = 0.0  # of its pass, if it ran in the turn of another text
 
     @property
     def accepted(self) -> int:
@@ -85,8 +88,10 @@ class Generation:
     Invariant between steps: the cache never holds the last token.
     """
 
-    def __init__(self, target: Model, drafters: tuple[Drafter, ...] = ()) -> None:
-        self.target, self.drafters = target, drafters
+    def __init__(
+        self, target: Model, drafters: tuple[Drafter, ...] = (), joint_passes: JointPasses | None = None
+    ) -> None:
+        self.target, self.drafters, self._joint_passes = target, drafters, joint_passes or JointPasses()
         self.cache: KVCache = target.pool.open()
         self.tokens: list[int] = []
 
@@ -165,6 +170,14 @@ class Generation:
 
     def decode(self, config: GenerationConfig) -> Iterator[Step]:
         """Extend the text, one step at a time, until a stop token or the limit. `prefill` must have finished."""
+        return filter(None, self.decode_jointly(config))
+
+    def decode_jointly(self, config: GenerationConfig) -> Iterator[Step | None]:
+        """As `decode`, and None where other texts shall have their turns before a pass that they share."""
+        with self._joint_passes.member():
+            yield from self._decode(config)
+
+    def _decode(self, config: GenerationConfig) -> Iterator[Step | None]:
         remaining, sampler = config.max_new_tokens, config.sampler
         seen = sampler.make_seen_tokens(self.tokens, self.target.vocab_size, self.target.pool.layout.device)
         while remaining > 0:
@@ -178,7 +191,9 @@ class Generation:
             allowed = None
             if config.grammar is not None and not config.grammar.is_free(tree.tokens[1:]):
                 tree, allowed = constrain_tree(tree, config.grammar, budget)
-            verified = self._verify(tree, sampler, seen, allowed)
+            joint = yield from self._joint_passes.compute(self.target, tree, self.cache)
+            resumed_at = pass_seconds() - joint.seconds
+            verified = self._verify(tree, sampler, seen, allowed, joint.output)
             output, (sampled, finite) = verified.output, _wait_for(verified.samples)
             path = _truncate_at_stop(tree, accept(tree, sampled), config.stop_token_ids)[:remaining]
             _check_numbers([finite[node] for node in path])
@@ -188,8 +203,8 @@ class Generation:
                 hidden_states = hidden_states.index_select(0, copy_to_device(path, hidden_states.device))
             outcome = Outcome(
                 tree, path, sampled, len(self.tokens) - 1, hidden_states, output.logits,
-                draft_seconds=drafted_at - started_at, verify_seconds=pass_seconds() - drafted_at,
-                is_repeated=config.is_repeating(),
+                draft_seconds=drafted_at - started_at, verify_seconds=pass_seconds() - resumed_at,
+                is_repeated=config.is_repeating(), other_rows=joint.other_rows, other_texts=joint.other_texts,
             )  # fmt: skip
             probabilities = self._probabilities(outcome, output, config) if config.wants_probabilities else ()
             for drafter in self.drafters:
@@ -201,8 +216,8 @@ class Generation:
                 advance_all(config.grammar, outcome.committed_tokens)
             remaining -= len(outcome.committed_tokens)
             yield Step(
-                tree, path, outcome.committed_tokens, drafted_at - started_at, pass_seconds() - drafted_at,
-                probabilities,
+                tree, path, outcome.committed_tokens, drafted_at - started_at, pass_seconds() - resumed_at,
+                probabilities, joint.other_rows, joint.seconds * joint.is_elsewhere,
             )  # fmt: skip
             if outcome.committed_tokens[-1] in config.stop_token_ids:
                 return
@@ -227,15 +242,20 @@ class Generation:
         return pass_seconds() - started_at
 
     def _verify(
-        self, tree: DraftTree, sampler: Sampler, seen: SeenTokens | None, allowed: Tensor | None
+        self,
+        tree: DraftTree,
+        sampler: Sampler,
+        seen: SeenTokens | None,
+        allowed: Tensor | None,
+        computed: ModelOutput | None = None,
     ) -> SampledOutput:
-        """One pass over a tree and the target's sample at every node, in one CUDA graph where there is one."""
+        """One pass over a tree, unless it is computed, and the target's sample at every node; one CUDA graph if any."""
         rows = sampler.rows_of_tree(tree, len(self.tokens), allowed)
         if isinstance(self.target, SamplingModel):
-            sampled = self.target.forward_and_sample(tree, self.cache, sampler, rows, seen)
+            sampled = self.target.forward_and_sample(tree, self.cache, sampler, rows, seen, computed)
             if sampled is not None:
                 return sampled
-        output = self.target.forward(tree, self.cache)
+        output = computed or self.target.forward(tree, self.cache)
         return SampledOutput(output, pack_samples(sampler.rank(output.logits, rows, seen)))
 
     def add_drafter(self, drafter: Drafter) -> None:

@@ -39,6 +39,8 @@ class Outcome:
     logits: Tensor | None = None  # at every node [N, V]; None for a prompt
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0  # forward pass, sampling and commit; 0 for a prompt
+    other_rows: int = 0  # of other texts in the pass that verified it
+    other_texts: int = 0
     is_repeated: bool = False  # the text repeats itself word for word: what is drafted now says nothing about the rest
 
     @cached_property

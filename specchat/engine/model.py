@@ -5,7 +5,7 @@ It knows tensors and positions, no drafter and no text. The implementations are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -118,11 +118,24 @@ class SamplingModel(Protocol):
         sampler: Sampler,
         rows: LogitRows,
         seen_tokens: SeenTokens | None = None,
+        computed: ModelOutput | None = None,
     ) -> SampledOutput | None:
         """As `Model.forward`, and the token after every node; None if this pass cannot do both, and did nothing.
 
-        `rows` are those of the tree.
+        `rows` are those of the tree. What `forward_texts` has `computed` of it is not computed again.
         """
+        ...
+
+
+@runtime_checkable
+class JoiningModel(Protocol):
+    """A model that computes rows of several texts in one pass, each with the bits of a pass of its own."""
+
+    joins_texts: bool  # whether it does, on this machine
+    max_rows: int
+
+    def forward_texts(self, trees: Sequence[tuple[DraftTree, KVCache]]) -> list[ModelOutput]:
+        """As `Model.forward` of each tree."""
         ...
 
 

@@ -318,3 +318,31 @@ def test_a_decision_is_plain_arithmetic(monkeypatch):
     monkeypatch.setattr("torch.tensor", None)
 
     assert len(chooser.propose(context())) == 9
+
+
+def test_what_a_pass_takes_longer_it_takes_from_all_texts_that_share_it():
+    """A draft that pays beside no other text does not pay in a pass that seven others wait for."""
+    chooser, costs = Chooser({"counting": Counting()}, Costs({1024: Curve({1: 1.0, 64: 13.6})})), list[int]()
+    for others in (0, 7, 7, 0, 0):
+        tree = chooser.propose(context())
+        costs.append(len(tree))
+        chooser.observe(
+            Outcome(tree, [0], [4] * len(tree), 2, verify_seconds=1.0, other_rows=others, other_texts=others)
+        )
+
+    assert costs[0] > 1
+    assert costs[2:4] == [1, 1]
+    assert costs[4] > 1
+
+
+@each_row("rows", [1, 5])
+def test_a_pass_with_rows_of_other_texts_teaches_what_so_many_rows_cost(rows):
+    costs, tree = Costs({1024: Curve({1: 1.0, 16: 2.5})}), DraftTree(3)
+    tree.add_chain([4] * (rows - 1))
+    chooser, learned = Chooser({}, costs), list[tuple[int, float]]()
+    costs.learn_pass = lambda _length, row_count, seconds: learned.append((row_count, seconds))
+
+    chooser.observe(Outcome(tree, [0], [4] * rows, 2, verify_seconds=1.4, other_rows=4, other_texts=4))
+
+    assert learned == [(rows + 4, 1.4)]
+    assert costs.own_share(3, rows, 4) == costs.relative_pass_cost(3, rows) / costs.relative_pass_cost(3, rows + 4)

@@ -8,10 +8,16 @@ from threading import Condition, Thread
 
 import pytest
 
-from specchat.chat.events import Event, Finished, PrefillProgress, Routed, StepDone, TextDelta, Totals, Waiting
+from specchat.chat.events import Event, Failed, Finished, PrefillProgress, Routed, StepDone, TextDelta, Totals, Waiting
 from specchat.chat.request import Request
+from specchat.chat.router import Route
+from specchat.chat.running_answer import RunningAnswer
 from specchat.chat.transcript import TextOwner
+from specchat.engine.cache import KVCache
 from specchat.engine.cache_sizes import SCRATCH_ROWS, slot_rows
+from specchat.engine.model import ModelOutput
+from specchat.engine.tree import DraftTree
+from specchat.forward.llama.llama import LlamaModel
 from specchat.host.queue import TurnQueue
 from specchat.host.queued_work import QueuedTurn, TurnEvent
 from specchat.host.session_turns import SessionTurns
@@ -113,7 +119,7 @@ class Clients:
         thread.join(60)
 
     def _have_ended(self) -> bool:
-        return all(each and isinstance(each[-1], Finished) for each in self.events.values())
+        return all(each and isinstance(each[-1], Finished | Failed) for each in self.events.values())
 
     def text(self, id: str) -> str:
         return "".join(each.text for each in self.events[id] if isinstance(each, TextDelta))
@@ -180,3 +186,32 @@ def test_what_an_answer_says_of_itself_is_its_own_while_others_run(engine):
         assert totals.completion_tokens == sum(step.tokens for step in steps)
         assert totals.other_seconds > 0
         assert own + totals.queue_seconds + totals.other_seconds <= totals.seconds * 1.001
+
+
+def test_answers_at_once_share_their_passes_and_the_error_of_one_is_its_own(engine, monkeypatch):
+    expected, counts, forward = alone(engine, 5), list[int](), LlamaModel.forward_texts
+    clients = Clients(engine)
+
+    def counted(model: LlamaModel, trees: list[tuple[DraftTree, KVCache]]) -> list[ModelOutput]:
+        counts.append(len(trees))
+        return forward(model, trees)
+
+    def fail_after_three_steps(running: RunningAnswer, route: Route, limit: int, *, opens_thought: bool):
+        for event in decode(running, route, limit, opens_thought=opens_thought):
+            yield event
+            if running.request.seed == 4 and len(running.account._steps) == 3:
+                raise RuntimeError("broken")
+
+    decode = RunningAnswer._decode
+    monkeypatch.setattr(LlamaModel, "forward_texts", counted)
+    monkeypatch.setattr(RunningAnswer, "_decode", fail_after_three_steps)
+    for number, (text, tokens) in enumerate(wanted(5)):
+        clients.ask(str(number), text, max(tokens, 8), number)
+    clients.run()
+
+    assert max(counts) > ANSWERS / 2
+    assert isinstance(clients.events["4"][-1], Failed)
+    for number in set(range(ANSWERS)) - {4}:
+        assert clients.text(str(number)).startswith(expected[number])
+    assert engine.models.joint_passes._members == 0
+    assert not engine.models.joint_passes._queued

@@ -6,6 +6,7 @@ tensors; knows no file.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, is_dataclass, replace
 
 import torch
@@ -26,7 +27,6 @@ from specchat.forward.batch import (
     ForwardDepth,
     HiddenStates,
     Nodes,
-    RowBatch,
     chain_nodes,
 )
 from specchat.forward.cuda.cuda_graphs import CudaGraphs, GraphedNetwork, GraphSettings, PassOutput
@@ -39,7 +39,7 @@ from specchat.forward.llama.gated_delta_net import DeltaNetSizes, RecurrentPass
 from specchat.forward.llama.moe import ExpertSizes
 from specchat.forward.llama.variations import LayerShape, Scaling
 from specchat.forward.native.native_sampling import can_sample, sample_rows
-from specchat.forward.native.native_stack import decoder_stack
+from specchat.forward.native.native_stack import NativeStack, decoder_stack
 
 
 @dataclass(frozen=True)
@@ -146,6 +146,7 @@ class LlamaModel:
         arena = KVArena(layout, graphs.arena_rows) if graphs is not None else None
         self.pool = KVPool(layout, arena=arena)
         self.graphs = None if graphs is None or arena is None else self._cuda_graphs(graphs, arena)
+        self.joins_texts = self.is_batch_invariant and isinstance(self._stack, NativeStack) and self.graphs is None
 
     def _cuda_graphs(self, settings: GraphSettings, arena: KVArena) -> CudaGraphs:
         """The graphs of passes over few nodes; none is captured yet."""
@@ -215,6 +216,16 @@ class LlamaModel:
         selected = states.selected[:count] if states.selected is not None else None
         return ModelOutput(self._scaled_logits(states.final)[:count], selected)
 
+    @torch.inference_mode()
+    def forward_texts(self, trees: Sequence[tuple[DraftTree, KVCache]]) -> list[ModelOutput]:
+        assert isinstance(self._stack, NativeStack), "`joins_texts` says no"
+        counts = [len(tree) for tree, _cache in trees]
+        batches = [self._forward_batch(self.limits.nodes(tree), cache) for tree, cache in trees]
+        rows = self._embed_nodes([token for tree, _cache in trees for token in tree.tokens])
+        states = self._stack.program.run(rows, batches, self._full_depth)
+        selected = states.selected.split(counts) if states.selected is not None else [None] * len(counts)
+        return list(map(ModelOutput, self._scaled_logits(states.final).split(counts), selected))
+
     def forward_and_sample(
         self,
         tree: DraftTree,
@@ -222,9 +233,10 @@ class LlamaModel:
         sampler: Sampler,
         rows: LogitRows,
         seen_tokens: SeenTokens | None = None,
+        computed: ModelOutput | None = None,
     ) -> SampledOutput | None:
         if self.device.type == "cpu" and self.graphs is None and can_sample(sampler, rows, self._like.dtype):
-            computed = self.forward(tree, cache)
+            computed = computed or self.forward(tree, cache)
             return SampledOutput(computed, sample_rows(computed.logits, sampler, rows, seen_tokens))
         noise = sampler.noise_inputs(rows, seen_tokens) if self.graphs is not None else None
         output = self._replay(self.limits.nodes(tree), cache, self._full_depth, noise) if noise is not None else None
@@ -262,7 +274,7 @@ class LlamaModel:
         recurrent: RecurrentPass | None = None,
     ) -> HiddenStates:
         """A row is computed alike in a tree and in a prompt; only what recurrent layers keep of it differs."""
-        batch = self._forward_batch(self.limits.batch_for_nodes(nodes, cache), cache)
+        batch = self._forward_batch(nodes, cache)
         return self._stack.forward(self._embed_nodes(nodes.tokens), replace(batch, recurrent=recurrent), depth)
 
     @torch.inference_mode()
@@ -274,7 +286,8 @@ class LlamaModel:
             return rows
         return torch.cat((rows, per_layer_input.embed(on_device, self.device)), dim=-1)
 
-    def _forward_batch(self, host_batch: RowBatch, cache: KVCache) -> ForwardBatch:
+    def _forward_batch(self, nodes: Nodes, cache: KVCache) -> ForwardBatch:
+        host_batch = self.limits.batch_for_nodes(nodes, cache)
         cache_rows = host_batch.cache_rows(cache, self.device) if self.ops.reads_cache_rows else None
         masks = {
             window: build_attention_mask(host_batch, window, queries_per_kv, self._like)

@@ -215,9 +215,10 @@ class TreeBuilder {
         const int64_t kv_length = int64_t(space.allowed.size()) / count;
         const void *first_cos = cos, *first_sin = sin;
         const uint8_t* allowed = space.allowed.data();
+        const Segment segment{&allowed, end.keys_of_layers, end.values_of_layers, end.strides, count,
+                              kv_length, kv_length - count, end.is_int8};
         const Pass pass{rows, pairs, out, selected, &head.feedback_layer, 1, count, head.layer_count, &end.rotary,
-                        &first_cos, &first_sin, &allowed, end.keys_of_layers, end.values_of_layers, end.strides,
-                        end.is_int8, kv_length - count, kv_length, end.threads};
+                        &first_cos, &first_sin, &segment, 1, end.threads};
         run_stack(&pass);
         return out;
     }

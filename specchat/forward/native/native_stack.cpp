@@ -93,29 +93,36 @@ class StackPass {
         const AttentionKind& kind = stack.kinds[layer.kind];
         sized(space.queries, pass.count * kind.heads * kind.size);
         sized(space.attended, pass.count * kind.heads * kind.size);
-        if (pass.is_int8)
-            attend_over<int8_t>(layer, kind, qkv, Kernels<T>::qk_norm_rope_int8(), Kernels<T>::attention_int8());
-        else
-            attend_over<T>(layer, kind, qkv, Kernels<T>::qk_norm_rope(), Kernels<T>::attention());
+        for (int64_t index = 0, row = 0; index < pass.segment_count; row += pass.segments[index++].count) {
+            const Segment& segment = pass.segments[index];
+            if (segment.is_int8)
+                attend_over<int8_t>(segment, row, layer, kind, qkv, Kernels<T>::qk_norm_rope_int8(),
+                                    Kernels<T>::attention_int8());
+            else
+                attend_over<T>(segment, row, layer, kind, qkv, Kernels<T>::qk_norm_rope(), Kernels<T>::attention());
+        }
         return multiply(layer.attention_output, space.attended.data(), space.output);
     }
 
+    // The rows of one text, which begin at `row` of the pass.
     template <class Stored>
-    void attend_over(const Layer& layer, const AttentionKind& kind, const T* qkv, QkNormRope<T, Stored>* qk_norm_rope,
-                     Attention<T, Stored>* attention) const {
+    void attend_over(const Segment& segment, int64_t row, const Layer& layer, const AttentionKind& kind, const T* qkv,
+                     QkNormRope<T, Stored>* qk_norm_rope, Attention<T, Stored>* attention) const {
         const int heads = int(kind.heads), kv_heads = int(kind.kv_heads), size = int(kind.size);
-        Stored* keys = static_cast<Stored*>(pass.keys[layer.kv_layer]);
-        Stored* values = static_cast<Stored*>(pass.values[layer.kv_layer]);
-        const int64_t stride = pass.strides[layer.kv_layer];
+        Stored* keys = static_cast<Stored*>(segment.keys[layer.kv_layer]);
+        Stored* values = static_cast<Stored*>(segment.values[layer.kv_layer]);
+        const int64_t stride = segment.strides[layer.kv_layer], rotary = pass.rotary[layer.kind];
         const int64_t row_size = std::is_same_v<Stored, int8_t> ? size + int64_t(sizeof(float)) : size;
-        const int64_t new_rows = pass.first_row * row_size;
-        qk_norm_rope(qkv, static_cast<const T*>(layer.q_norm), static_cast<const T*>(layer.k_norm),
-                     static_cast<const T*>(kind.v_norm), static_cast<const T*>(pass.cos[layer.kind]),
-                     static_cast<const T*>(pass.sin[layer.kind]), space.queries.data(), keys + new_rows,
-                     values + new_rows, pass.count, heads, layer.writes_kv ? kv_heads : 0, size, int(pass.rotary[layer.kind]),
+        const int64_t new_rows = segment.first_row * row_size, width = kind.heads * kind.size;
+        T* queries = space.queries.data() + row * width;
+        qk_norm_rope(qkv + row * layer.qkv.outputs, static_cast<const T*>(layer.q_norm),
+                     static_cast<const T*>(layer.k_norm), static_cast<const T*>(kind.v_norm),
+                     static_cast<const T*>(pass.cos[layer.kind]) + row * rotary,
+                     static_cast<const T*>(pass.sin[layer.kind]) + row * rotary, queries, keys + new_rows,
+                     values + new_rows, segment.count, heads, layer.writes_kv ? kv_heads : 0, size, int(rotary),
                      stride, float(kind.epsilon), float(kind.norm_offset));
-        attention(space.queries.data(), keys, values, pass.masks[layer.window], space.attended.data(), pass.count,
-                  heads, kv_heads, size, stride, pass.kv_length, pass.threads,
+        attention(queries, keys, values, segment.masks[layer.window], space.attended.data() + row * width,
+                  segment.count, heads, kv_heads, size, stride, segment.kv_length, pass.threads,
                   float(kind.scale), float(kind.cap), static_cast<const T*>(layer.sinks));
     }
 
@@ -153,9 +160,9 @@ void decoder_stack(const Stack* stack, const Pass* pass) {
 extern "C" {
 EXPORT(decoder_stack)
 
-// The sizes of a layer, a kind of attention, a stack and a pass, which Python compares with its own.
+// The sizes of a layer, a kind of attention, a stack, a segment and a pass, which Python compares with its own.
 int64_t stack_bytes(int64_t index) {
-    const int64_t sizes[] = {sizeof(Layer), sizeof(AttentionKind), sizeof(Stack), sizeof(Pass)};
+    const int64_t sizes[] = {sizeof(Layer), sizeof(AttentionKind), sizeof(Stack), sizeof(Segment), sizeof(Pass)};
     return sizes[index];
 }
 }

@@ -37,7 +37,15 @@ struct Stack {
     const void* norm;
 };
 
-// Rows [count, hidden_size] of one pass, and the rows of the KV cache that they follow.
+// The rows of a pass that belong to one text, and the rows of its KV cache that they follow and see.
+struct Segment {
+    const uint8_t* const* masks;        // of each window; null: each row sees all rows
+    void *const *keys, *const *values;  // of each layer
+    const int64_t* strides;             // numbers between two heads of a layer
+    int64_t count, kv_length, first_row, is_int8;
+};
+
+// Rows [count, hidden_size] of one pass, those of one text after those of another.
 struct Pass {
     const void *rows, *attention_input;  // the input of the first attention where it is not the normalized rows
     void *out, *selected;                // after the final norm; the states of selected layers, side by side
@@ -45,10 +53,8 @@ struct Pass {
     int64_t selected_count, count, layer_count;
     const int64_t* rotary;                // numbers of a head that are rotated, for each kind of attention
     const void *const *cos, *const *sin;  // of each kind [count, rotary]
-    const uint8_t* const* masks;          // of each window; null: each row sees all rows
-    void *const *keys, *const *values;    // of each layer
-    const int64_t* strides;               // numbers between two heads of a layer
-    int64_t is_int8, first_row, kv_length, threads;
+    const Segment* segments;
+    int64_t segment_count, threads;
 };
 
 template <class T>

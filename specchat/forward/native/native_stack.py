@@ -15,8 +15,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from specchat.engine.cache import KVLocation, Slot
-from specchat.forward.attention import AttentionMask
+from specchat.engine.cache import Slot
 from specchat.forward.batch import ForwardBatch, ForwardDepth, HiddenStates
 from specchat.forward.fused_ops import NativeOps, TorchOps
 from specchat.forward.linear.linear import Linear, NativeLinear
@@ -69,16 +68,24 @@ class _Stack(ctypes.Structure):
     )  # fmt: skip
 
 
+class _Segment(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.POINTER(_POINTER)) for name in ("masks", "keys", "values")),  # these keep their tables alive
+        ("strides", ctypes.POINTER(_INT64)),
+        *((name, _INT64) for name in ("count", "kv_length", "first_row", "is_int8")),
+    )
+
+
 class _Pass(ctypes.Structure):
     _fields_ = (
         *((name, _POINTER) for name in ("rows", "attention_input", "out", "selected", "selected_layers")),
         *((name, _INT64) for name in ("selected_count", "count", "layer_count")),
-        *((name, _POINTER) for name in ("rotary", "cos", "sin", "masks", "keys", "values", "strides")),
-        *((name, _INT64) for name in ("is_int8", "first_row", "kv_length", "threads")),
+        *((name, _POINTER) for name in ("rotary", "cos", "sin", "segments")),
+        *((name, _INT64) for name in ("segment_count", "threads")),
     )
 
 
-STRUCTURES = (_Layer, _AttentionKind, _Stack, _Pass)  # in the order of `stack_bytes`
+STRUCTURES = (_Layer, _AttentionKind, _Stack, _Segment, _Pass)  # in the order of `stack_bytes`
 
 
 @dataclass(frozen=True)
@@ -96,6 +103,7 @@ class NativeProgram:
 
     def __init__(self, stack: DecoderStack, kinds: Sequence[NativeOps], kernel: Kernel) -> None:
         self._kinds, self._kernel, self._dtype = kinds, kernel, kinds[0].dtype
+        self._ropes = [kind.rope for kind in stack.attention_kinds]
         self._windows = list(dict.fromkeys(layer.sliding_window for layer in stack.layers))
         self._layers = (_Layer * len(stack.layers))(
             *(self._layer(index, layer) for index, layer in enumerate(stack.layers))
@@ -127,38 +135,42 @@ class NativeProgram:
         return ctypes.addressof(self._stack)
 
     def run(
-        self,
-        rows: Tensor,
-        batch: ForwardBatch,
-        depth: ForwardDepth,
-        angles: Sequence[RopeAngles],
-        attention_input: Tensor | None,
+        self, rows: Tensor, batches: Sequence[ForwardBatch], depth: ForwardDepth, attention_input: Tensor | None = None
     ) -> HiddenStates:
-        """What `DecoderStack.forward` computes over rows of a slot."""
-        assert batch.kv_slot is not None and batch.kv_location is not None, "a pass over keys without an address"
-        addresses, location = self.cache_addresses(batch.kv_slot), batch.kv_location(0)
-        masks = [batch.masks[window] for window in self._windows]
-        rows = rows.contiguous()
+        """What `DecoderStack.forward` computes over rows of slots, for one text or several: each sees its own rows."""
+        rows, positions = rows.contiguous(), torch.cat([batch.positions for batch in batches])
         attention_input = attention_input.contiguous() if attention_input is not None else None
-        self._check(rows, attention_input, angles, masks, location)
+        angles = [rope(positions) for rope in self._ropes]
+        self._check(rows, attention_input, angles, len(positions))
         out, selected_layers = torch.empty_like(rows), depth.hidden_state_layers
         selected = rows.new_empty(len(rows), len(selected_layers) * self.hidden_size) if selected_layers else None
         tables = (
             (_INT64 * len(angles))(*(each.cos.shape[-1] for each in angles)),
             (_POINTER * len(angles))(*(each.cos.data_ptr() for each in angles)),
             (_POINTER * len(angles))(*(each.sin.data_ptr() for each in angles)),
-            (_POINTER * len(masks))(*(data_pointer(mask.allowed if mask else None) for mask in masks)),
-            addresses.keys, addresses.values, addresses.strides,
+            (_Segment * len(batches))(*map(self._segment, batches)),
         )  # fmt: skip
         layers = (_INT64 * len(selected_layers))(*selected_layers)
         native_pass = _Pass(
             rows.data_ptr(), data_pointer(attention_input), out.data_ptr(), data_pointer(selected),
             ctypes.addressof(layers), len(layers), len(rows), min(depth.layers, len(self._layers)),
-            *map(ctypes.addressof, tables), addresses.is_int8, location.first_new_row, location.kv_length,
-            torch.get_num_threads(),
+            *map(ctypes.addressof, tables), len(batches), torch.get_num_threads(),
         )  # fmt: skip
         self._kernel(self.address, ctypes.addressof(native_pass))
         return HiddenStates(out, selected)
+
+    def _segment(self, batch: ForwardBatch) -> _Segment:
+        """The rows of one text; NativeBorderError where they would read or write beyond its masks or its cache."""
+        assert batch.kv_slot is not None and batch.kv_location is not None, "a pass over keys without an address"
+        count, location = len(batch.positions), batch.kv_location(0)
+        for ops in self._kinds:
+            ops.check_location(location, count)
+        masks, shape = [batch.masks[window] for window in self._windows], (count, location.kv_length)
+        if any(mask is not None and mask.allowed.shape != shape for mask in masks):
+            raise NativeBorderError(f"decoder_stack: a mask does not have the shape {shape[0]} x {shape[1]}")
+        table = (_POINTER * len(masks))(*(data_pointer(mask.allowed if mask else None) for mask in masks))
+        cache = self.cache_addresses(batch.kv_slot)
+        return _Segment(table, cache.keys, cache.values, cache.strides, *shape, location.first_new_row, cache.is_int8)
 
     def _layer(self, index: int, layer: DecoderLayer) -> _Layer:
         attention = layer.self_attn
@@ -192,23 +204,12 @@ class NativeProgram:
         like = torch.empty(0, dtype=self._dtype)
         check_border("decoder_stack", like, *((norm, (size,)) for norm in norms))
 
-    def _check(
-        self,
-        rows: Tensor,
-        attention_input: Tensor | None,
-        angles: Sequence[RopeAngles],
-        masks: Sequence[AttentionMask | None],
-        location: KVLocation,
-    ) -> None:
+    def _check(self, rows: Tensor, attention_input: Tensor | None, angles: Sequence[RopeAngles], count: int) -> None:
         """NativeBorderError where the kernels would read or write beyond a tensor."""
-        count, kv_length = len(rows), location.kv_length
         inputs = rows if attention_input is None else attention_input
         check_border("decoder_stack", rows, (rows, (count, self.hidden_size)), (inputs, (count, self.input_size)))
         for table, ops in zip(angles, self._kinds, strict=True):
-            ops.check_location(location, count)
             ops.check_angles(rows, table.cos, table.sin)
-        if any(mask is not None and mask.allowed.shape != (count, kv_length) for mask in masks):
-            raise NativeBorderError(f"decoder_stack: a mask does not have the shape {count} x {kv_length}")
 
     def cache_addresses(self, slot: Slot) -> CacheAddresses:
         """They are those of the slot as long as it lives."""
@@ -235,8 +236,7 @@ class NativeStack(DecoderStack):
     ) -> HiddenStates:
         if batch.kv_slot is None or batch.kv_location is None:
             return super().forward(hidden_states, batch, depth, attention_input)
-        angles = [kind.rope(batch.positions) for kind in self.attention_kinds]
-        return self.program.run(hidden_states, batch, depth, angles, attention_input)
+        return self.program.run(hidden_states, [batch], depth, attention_input)
 
 
 def decoder_stack(

@@ -126,11 +126,12 @@ class TransformersModel:
         sampler: Sampler,
         rows: LogitRows,
         seen_tokens: SeenTokens | None = None,
+        computed: ModelOutput | None = None,
     ) -> SampledOutput | None:
         """By a native kernel, on a CPU; None elsewhere."""
         if self.network.device.type != "cpu" or not can_sample(sampler, rows, self.network.dtype):
             return None
-        output = self.forward(tree, cache)
+        output = computed or self.forward(tree, cache)
         return SampledOutput(output, sample_rows(output.logits, sampler, rows, seen_tokens))
 
     def prefill(self, tokens: list[int] | Tensor, cache: KVCache) -> ModelOutput:
