@@ -64,7 +64,7 @@ def open_session(profile: str = "chat", *, in_process: bool = False) -> Conversa
     """
     if in_process:
         from specchat.loading.load_engine import load_engine
-        from specchat.profile import load_profile
+        from specchat.profile.profile_files import load_profile
 
         return load_engine(load_profile(profile)).create_session()
     from specchat.host.client import Conversation, SessionRequest

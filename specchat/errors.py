@@ -1,23 +1,5 @@
 """All exceptions that specchat raises for users. Imports nothing of the package.
 
-    SpecchatError              exit code
-    ├── UsageError                 2     an invalid command or request (empty prompt, unknown name)
-    │   ├── InputError             2     a file or text that is missing, binary or invalid
-    │   └── ProfileError           2     an invalid profile, or an invalid option that overrides one
-    ├── EditError                  1     no edit was made
-    │   ├── NoUsableEditError      3     the answer is elided, cut off, empty or a refusal
-    │   ├── BrokenEditError        4     the new text does not parse, and the old one does
-    │   ├── FileChangedError       5     another program changed the file in the meantime
-    │   ├── DeclinedError          8     the user declined the edit
-    │   ├── NoChangeError          9     the answer is the unchanged file
-    │   └── CancelledError       130     the user pressed Ctrl-C
-    ├── ContextError               6     the text is longer than the context window
-    ├── ModelError                 7     a model that is missing, unreadable, or does not fit its target
-    │   └── CacheError             7     no memory for the KV cache
-    ├── NotLosslessError          10     speculative decoding changed the text on this machine
-    ├── PluginError                1     a plugin does not work
-    └── HostError                  7     the engine process cannot be reached, or refuses
-
 A message says in one line what happened, where, and what to do. The command line prints it unchanged.
 """
 
@@ -29,13 +11,13 @@ class SpecchatError(Exception):
 
 
 class UsageError(SpecchatError):
-    """An invalid command or request."""
+    """An invalid command or request, such as an empty prompt or an unknown name."""
 
     exit_code = 2
 
 
 class InputError(UsageError):
-    """An invalid file or text."""
+    """A file or text that is missing, binary or invalid."""
 
 
 class ProfileError(UsageError):
@@ -47,19 +29,19 @@ class EditError(SpecchatError):
 
 
 class NoUsableEditError(EditError):
-    """The answer is not a file."""
+    """The answer is elided, cut off, empty or a refusal."""
 
     exit_code = 3
 
 
 class BrokenEditError(EditError):
-    """The new text does not parse."""
+    """The new text does not parse, and the old one does."""
 
     exit_code = 4
 
 
 class FileChangedError(EditError):
-    """Another program changed the file."""
+    """Another program changed the file in the meantime."""
 
     exit_code = 5
 
@@ -89,19 +71,13 @@ class ContextError(SpecchatError):
 
 
 class ModelError(SpecchatError):
-    """A model that cannot be used."""
+    """A model that is missing, unreadable, or does not fit its target."""
 
     exit_code = 7
 
 
 class CacheError(ModelError):
     """No memory for the KV cache."""
-
-
-class NotLosslessError(SpecchatError):
-    """Speculative decoding changed the text on this machine."""
-
-    exit_code = 10
 
 
 class PluginError(SpecchatError):

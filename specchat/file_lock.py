@@ -23,25 +23,18 @@ def _module(name: str) -> Any:
 FCNTL, MSVCRT = _module("fcntl"), _module("msvcrt")
 
 
-def try_lock(file: IO[Any]) -> bool:
-    """Lock the file until it is closed; False when another holder has it. OSError on a file system without locks."""
+def try_lock(file: IO[Any], byte: int | None = None) -> bool:
+    """Lock the file until it is closed, or one byte, which need not exist; False when another holder has it.
+
+    OSError on a file system without locks.
+    """
     try:
         if FCNTL is None:
-            _at_byte(MSVCRT.LK_NBLCK, file, WHOLE_FILE_BYTE)
-        else:
+            _at_byte(MSVCRT.LK_NBLCK, file, WHOLE_FILE_BYTE if byte is None else byte)
+        elif byte is None:
             FCNTL.flock(file, FCNTL.LOCK_EX | FCNTL.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        return False
-    return True
-
-
-def try_lock_byte(file: IO[Any], place: int) -> bool:
-    """Lock one byte, which need not exist; False when another process has it."""
-    try:
-        if FCNTL is None:
-            _at_byte(MSVCRT.LK_NBLCK, file, place)
         else:
-            FCNTL.lockf(file, FCNTL.LOCK_EX | FCNTL.LOCK_NB, 1, place)
+            FCNTL.lockf(file, FCNTL.LOCK_EX | FCNTL.LOCK_NB, 1, byte)
     except (BlockingIOError, PermissionError):
         return False
     return True

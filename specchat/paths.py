@@ -16,6 +16,7 @@ import os
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from secrets import token_hex
@@ -71,6 +72,18 @@ def write_atomically(path: Path, content: str | bytes, mode: int = 0o666) -> Non
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def remembered_file(kind: str, identity: object, folder: Path | None = None) -> Path:
+    """Where the cache has what was found out about this; its name is a hash. `folder` replaces the user's cache."""
+    digest = sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+    return (folder or cache_folder()) / kind / f"{digest[:24]}.json"
+
+
+def remember(path: Path, content: object) -> None:
+    """Write JSON; where the disk refuses, it is found out again."""
+    with suppress(OSError):
+        write_atomically(path, json.dumps(content))
 
 
 def isolated_home() -> Path | None:

@@ -5,7 +5,7 @@ A file is written from a transformers network, so that what we read can be compa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +32,15 @@ GEMMA = {"sliding_window": 24, "query_pre_attn_scalar": 16}
 GRANITE = {
     "embedding_multiplier": 6.0, "attention_multiplier": 0.25, "residual_multiplier": 0.22, "logits_scaling": 3.0,
 }  # fmt: skip
+OLMO3 = {"num_hidden_layers": 4, "sliding_window": 24}
 FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "llama": ("Llama", {}),
+    "smollm3": ("SmolLM3", {"num_hidden_layers": 4, "bos_token_id": 0}),
+    "seed_oss": ("SeedOss", {"attention_bias": True, "attention_out_bias": False}),
+    "olmo2": ("Olmo2", {"rms_norm_eps": 1e-5}),
+    "olmo3": ("Olmo3", {**OLMO3, "rms_norm_eps": 1e-5}),
+    "exaone4": ("Exaone4", {**OLMO3, "rms_norm_eps": 1e-5}),
+    "gemma": ("Gemma", {}),
     "granite": ("Granite", GRANITE),
     "qwen2": ("Qwen2", {}),
     "qwen3": ("Qwen3", {"rms_norm_eps": 1e-5}),
@@ -41,13 +48,27 @@ FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "gemma3": ("Gemma3Text", {**GEMMA, "num_hidden_layers": 7}),
     "phi3": ("Phi3", {"bos_token_id": 0}),
 }
+EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+EXPERT_FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "mixtral": ("Mixtral", {"num_local_experts": 6, "num_experts_per_tok": 2}),
+    "qwen2moe": ("Qwen2Moe", {**EXPERTS, "shared_expert_intermediate_size": 32, "sliding_window": None}),
+    "qwen3moe": ("Qwen3Moe", {**EXPERTS, "norm_topk_prob": True}),
+    "olmoe": ("Olmoe", {"num_experts": 6, "num_experts_per_tok": 2, "rms_norm_eps": 1e-5}),
+    "gpt-oss": (
+        "GptOss",
+        {"num_local_experts": 6, "num_experts_per_tok": 2, "sliding_window": 24, "intermediate_size": 64},
+    ),
+}
+CONVERTIBLE = tuple(family for family in EXPERT_FAMILIES if family != "gpt-oss")
+ARCHITECTURES = {"olmo3": "olmo2", "mixtral": "llama"}  # of llama.cpp, where it has another name
+PAIRED = ("llama", "granite", "smollm3", "mixtral")  # rows of queries and keys are stored in pairs
 
 
 def network(family: str, tied: bool = True, **extra: Any) -> PreTrainedModel:
     """A random network whose weights are bf16 numbers, so that a file in any float format holds them exactly."""
     import transformers
 
-    name, special = FAMILIES[family]
+    name, special = (FAMILIES | EXPERT_FAMILIES)[family]
     torch.manual_seed(3)
     sizes = {**SIZES, **WIDTHS, "num_hidden_layers": 2, **special, **extra, "tie_word_embeddings": tied}
     config = getattr(transformers, f"{name}Config")(**sizes)
@@ -78,7 +99,8 @@ def write_gguf(
     path.parent.mkdir(parents=True, exist_ok=True)
     model = model or network(family)
     entries = _metadata(family, model) | dict(metadata)
-    writer = GGUFWriter(path, entries.pop("general.architecture", family), split_max_tensors=shard_tensors)
+    architecture = entries.pop("general.architecture", ARCHITECTURES.get(family, family))
+    writer = GGUFWriter(path, architecture, split_max_tensors=shard_tensors)
     for key, value in entries.items():
         if value is not None:
             _add(writer, key, value)
@@ -101,14 +123,15 @@ def write_gguf(
 
 def stored_tensors(family: str, model: PreTrainedModel) -> dict[str, numpy.ndarray]:
     """The tensors of a network as llama.cpp stores them, in float32."""
-    architecture = next(key for key, name in MODEL_ARCH_NAMES.items() if name == family)
+    stored_name = ARCHITECTURES.get(family, family)
+    architecture = next(key for key, name in MODEL_ARCH_NAMES.items() if name == stored_name)
     names = get_tensor_name_map(architecture, model.config.num_hidden_layers)
     stored = {}
-    for name, tensor in model.state_dict().items():
+    for name, tensor in _single_tensors(family, model):
         if name == "lm_head.weight" and model.config.tie_word_embeddings:
             continue
         values = tensor.float()
-        if family in ("llama", "granite") and (".q_proj." in name or ".k_proj." in name):
+        if family in PAIRED and (".q_proj." in name or ".k_proj." in name):
             config = model.config
             heads = config.num_attention_heads if ".q_proj." in name else config.num_key_value_heads
             values = values.reshape(heads, 2, -1, *values.shape[1:]).transpose(1, 2).reshape(values.shape)
@@ -116,6 +139,30 @@ def stored_tensors(family: str, model: PreTrainedModel) -> dict[str, numpy.ndarr
             values = values + 1
         stored[names.get_name(name, (".weight", ".bias"))] = values.numpy()
     return stored
+
+
+def _single_tensors(family: str, model: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of a network, with those of gate and up apart; the stacks of gpt-oss as those of the others."""
+    for name, tensor in model.state_dict().items():
+        if name.endswith("self_attn.sinks"):
+            yield f"{name}.weight", tensor
+        elif ".experts." not in name:
+            yield name.replace(".mlp.router.", ".mlp.gate."), tensor
+        else:
+            stack, _, part = name.rpartition(".")
+            is_bias, values = part.endswith("_bias"), tensor
+            if family == "gpt-oss" and not is_bias:
+                values = tensor.transpose(1, 2)
+            ending = "bias" if is_bias else "weight"
+            if part.startswith("down"):
+                yield f"{stack}.down_proj.{ending}", values
+            else:
+                half = values.shape[1] // 2
+                gate_up = (
+                    (values[:, 0::2], values[:, 1::2]) if family == "gpt-oss" else (values[:, :half], values[:, half:])
+                )
+                for projection, each in zip(("gate_proj", "up_proj"), gate_up, strict=True):
+                    yield f"{stack}.{projection}.{ending}", each.contiguous()
 
 
 def _metadata(family: str, model: PreTrainedModel) -> dict[str, Any]:
@@ -127,8 +174,21 @@ def _metadata(family: str, model: PreTrainedModel) -> dict[str, Any]:
         "attention.value_length": 16, "rope.dimension_count": 16,
         "attention.layer_norm_rms_epsilon": float(config.rms_norm_eps),
     }  # fmt: skip
-    if family.startswith("gemma"):
+    if getattr(config, "sliding_window", None) and getattr(config, "layer_types", None):
         sizes["attention.sliding_window"] = config.sliding_window
+        if family in ("olmo3", "exaone4"):
+            sizes["attention.sliding_window_pattern"] = [kind == "sliding_attention" for kind in config.layer_types]
+    if family in EXPERT_FAMILIES:
+        experts = getattr(config, "num_experts", None) or config.num_local_experts
+        sizes |= {"expert_count": experts, "expert_used_count": config.num_experts_per_tok}
+        if family != "mixtral" and family != "olmoe":
+            sizes["expert_feed_forward_length"] = getattr(config, "moe_intermediate_size", config.intermediate_size)
+        if family == "qwen2moe":
+            sizes["expert_shared_feed_forward_length"] = config.shared_expert_intermediate_size
+    if family == "gpt-oss" and config.rope_parameters["rope_type"] == "yarn":
+        rope = config.rope_parameters
+        sizes |= {"rope.scaling.type": "yarn", "rope.scaling.factor": float(rope["factor"])}
+        sizes["rope.scaling.original_context_length"] = rope["original_max_position_embeddings"]
     if family == "gemma2":
         sizes |= {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
     if family == "granite":
@@ -137,7 +197,8 @@ def _metadata(family: str, model: PreTrainedModel) -> dict[str, Any]:
         sizes |= {key: float(getattr(config, name)) for key, name in scales.items()}
     rope = config.rope_parameters.get("full_attention", config.rope_parameters)
     sizes["rope.freq_base"] = float(rope["rope_theta"])
-    return {f"{family}.{key}": value for key, value in sizes.items()} | byte_tokenizer()
+    architecture = ARCHITECTURES.get(family, family)
+    return {f"{architecture}.{key}": value for key, value in sizes.items()} | byte_tokenizer()
 
 
 def byte_tokenizer() -> dict[str, Any]:

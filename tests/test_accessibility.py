@@ -175,7 +175,7 @@ def test_every_help_has_all_its_words_at_every_width(monkeypatch):
 @each_row(
     "arguments",
     [
-        ["models", "list"], ["sessions", "list"], ["stats"], ["undo", "--list"], ["doctor", "--quick"], ["plugins"],
+        ["models", "list"], ["sessions", "list"], ["undo", "--list"], ["doctor", "--quick"], ["plugins"],
         ["config", "path"], ["host", "status"], ["models", "list", "--here"],
     ],
     shares=3,

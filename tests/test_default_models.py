@@ -9,8 +9,9 @@ from specchat.cli.options import KEY_BY_FLAG, parameter_name, read_profile_layer
 from specchat.errors import ModelError
 from specchat.hub.find_models import find_local_model, find_model
 from specchat.hub.local_models import local_models, locate_model
-from specchat.profile import Models, load_profile
 from specchat.profile import shipped_drafters as shipped
+from specchat.profile.keys import Models
+from specchat.profile.profile_files import load_profile
 from specchat.profile.shipped_drafters import with_shipped_drafters
 from tests.each_row import each_row
 

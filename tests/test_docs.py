@@ -16,7 +16,7 @@ from specchat.chat.request import Request
 from specchat.cli.main import COMMANDS, cli, run, with_default_command
 from specchat.loading.load_engine import load_engine
 from specchat.plugins.own_plugins import OWN_PLUGINS
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from tests.each_row import each_row
 from tests.engine_answers import measure_answer
 from tests.plugins.conftest import rediscover

@@ -12,7 +12,8 @@ from specchat.chat.events import Finished, TextDelta, Totals
 from specchat.chat.request import Attachment, Request
 from specchat.drafters.draft_model import DraftModelDrafter
 from specchat.loading.load_engine import Engine, load_engine
-from specchat.profile import Profile, load_profile
+from specchat.profile.keys import Profile
+from specchat.profile.profile_files import load_profile
 from specchat.weights.load_options import EMBEDDED
 from tests.cover import matrix
 

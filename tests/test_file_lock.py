@@ -19,7 +19,7 @@ if sys.argv[2] == "windows":
     hide_posix()
 from specchat import file_lock
 with Path(sys.argv[1]).open("a+b", buffering=0) as file:
-    found = [file_lock.try_lock(file), file_lock.try_lock_byte(file, 7)]
+    found = [file_lock.try_lock(file), file_lock.try_lock(file, 7)]
     file.seek(0)
     print(*found, file.read().decode())
 """
@@ -57,7 +57,7 @@ def test_a_locked_file_can_be_read_but_not_locked_by_another_process(system, tmp
 def test_bytes_are_locked_one_by_one(system, tmp_path):
     path = tmp_path / "lock"
     with path.open("a+b", buffering=0) as file:
-        assert file_lock.try_lock_byte(file, 7) and file_lock.try_lock_byte(file, 8)
+        assert file_lock.try_lock(file, 7) and file_lock.try_lock(file, 8)
         assert other_process(path, system) == "True False"
         file_lock.unlock_byte(file, 7)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from specchat.chat.request import Request
-from specchat.profile import Sampling, load_profile
+from specchat.profile.keys import Sampling
 from specchat.profile.model_advice import sampling_of
-from specchat.profile.profile_files import read_profile_chain
+from specchat.profile.profile_files import load_profile, read_profile_chain
 from specchat.profile.validation import merge_sources
 from tests.each_row import each_row
 

@@ -165,7 +165,6 @@ def run(monkeypatch, *arguments: str, **streams) -> Ran:
     [
         (["--help"], "Usage: specchat COMMAND ... Options: --version -h, --help Commands: chat ask demo edit"),
         (["edit", "--help"], "Usage: specchat edit"),
-        (["stats"], ""),
         (["sessions", "export", "zzz"], "specchat:"),
         (["undo", "99"], "specchat:"),
         (["ask", "--profile", "nope", "x"], "specchat:"),
@@ -192,7 +191,7 @@ def test_the_line_mode_is_translated_and_an_answer_is_not(monkeypatch):
 
 
 @pytest.mark.usefixtures("in_brackets", "runtime")
-@each_row("arguments", ["models list --json", "config schema", "config show", "doctor --quick --json"])
+@each_row("arguments", ["models list --json", "config show", "doctor --quick --json"])
 def test_json_and_files_stay_as_they_are(monkeypatch, arguments):
     bracketed = run(monkeypatch, *arguments.split()).out.decode()
     monkeypatch.setenv("SPECCHAT_LANGUAGE", "en")

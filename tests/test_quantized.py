@@ -11,7 +11,7 @@ from specchat.forward.linear.packed_linear import PackedLinear
 from specchat.forward.linear.quant_linear import Nf4PackedLinear, supports_nf4_packed
 from specchat.forward.native.native_ops import native_kernels
 from specchat.loading.load_engine import Engine, load_engine
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from tests.cover import matrix
 
 VARIANTS = ["suffix", "draft", "eagle3", "mtp", "auto"]

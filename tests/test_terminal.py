@@ -130,14 +130,6 @@ class TestTheTerminalObeysNothing:
         assert "good" in ran.out.decode()
         assert obeyed(ran) == []
 
-    def test_of_an_inspected_answer(self, monkeypatch):
-        session = self.conversation()
-        monkeypatch.setitem(FRONT_ENDS, "inspect", "specchat.cli.inspect:inspect")
-        ran = command(monkeypatch, "inspect", session, on_terminal=True)
-
-        assert "good" in ran.out.decode()
-        assert obeyed(ran) == []
-
     def test_of_stored_edits(self, monkeypatch, tmp_path):
         path = tmp_path / f"a{CLIPBOARD}.py"
         path.write_text(HOSTILE)

@@ -22,7 +22,7 @@ from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits
 from specchat.loading.load_engine import Engine
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat.weights.llama_weights import load_llama
 from tests.recorder import recorded
 

@@ -13,12 +13,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from specchat.drafters.dflash import DFlashDrafter
 from specchat.drafters.eagle.dynamic_tree import TreeConfig
 from specchat.drafters.eagle.eagle_drafter import EagleDrafter
 from specchat.drafters.eagle.head import EagleHead
 from specchat.drafters.heads.detect import inspect_head
-from specchat.drafters.heads.dflash_head import DFlashHead
 from specchat.drafters.heads.draft_head import DraftHead
 from specchat.drafters.heads.load_head import load_head
 from specchat.engine.cache_sizes import SCRATCH_ROWS
@@ -39,10 +37,6 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 2, 3]},
     },
     "mtp": {"num_hidden_layers": 3, "num_nextn_predict_layers": 1, "max_position_embeddings": 64},
-    "dflash": {
-        "architectures": ["DFlashDraftModel"], "num_hidden_layers": 2, "max_position_embeddings": 64, "block_size": 6,
-        "num_target_layers": 3, "dflash_config": {"mask_token_id": 95, "target_layer_ids": [0, 1]},
-    },
 }  # fmt: skip
 
 
@@ -54,7 +48,6 @@ def read(writing: Generation, text: list[int]) -> None:
 
 
 DRAFTERS: dict[type[DraftHead], Callable[[Any, Model, TreeConfig | None], Drafter]] = {
-    DFlashHead: lambda head, target, _growth: DFlashDrafter(head, target),
     EagleHead: EagleDrafter,
 }
 
@@ -143,14 +136,6 @@ def _mtp() -> dict[str, Tensor]:
     return random_tensors({f"{at}.eh_proj": (WIDTH, 2 * WIDTH), **norms, **layer_shapes(at)})
 
 
-def _dflash() -> dict[str, Tensor]:
-    layers = ("layers.0", "layers.1")
-    names = ("hidden_norm", "norm", *(f"{layer}.input_layernorm" for layer in layers))
-    shapes = dict.fromkeys(names, (WIDTH,)) | {"fc": (WIDTH, 2 * WIDTH)}
-    return random_tensors(shapes | layer_shapes("layers.0") | layer_shapes("layers.1"))
-
-
 TENSORS: dict[str, Callable[[], dict[str, Tensor]]] = {
     "eagle3": _eagle3, "mtp": _mtp,
-    "dflash": _dflash,
 }  # fmt: skip

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tests.clients import http_sdks, llama_suite
+from tests.clients.chosen_names import add_names
 from tests.clients.llama_suite import Case, llama_cases, make_environment
 from tests.clients.ollama_examples import EXAMPLES, ollama_examples
 from tests.clients.run import CLIENTS, Client
@@ -97,13 +98,13 @@ def _code(text: str) -> str:
     return f"`{text.replace('`', '').replace('|', '/')}`"
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--packages", type=Path, default=Path("dist/clients"), help="where the clients are installed")
-    parser.add_argument("names", nargs="*", help="; ".join(SUITES))
-    given = parser.parse_args()
+    add_names(parser, list(SUITES))
+    given = parser.parse_args(arguments)
     packages: Path = given.packages.absolute()
-    names: Sequence[str] = given.names or list(SUITES)
+    names: Sequence[str] = given.names
     if LLAMA in names:
         llama_suite.install(packages)
     for name, needed in ENVIRONMENTS.items():

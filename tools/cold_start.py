@@ -112,7 +112,7 @@ def start(file: str) -> None:
         line(stage, -2)
 
     from specchat.loading.load_engine import load_engine
-    from specchat.profile import load_profile
+    from specchat.profile.profile_files import load_profile
     from specchat.weights.gguf.gguf_preparation import prepared_gguf
 
     report("imports")

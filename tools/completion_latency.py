@@ -17,10 +17,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
+from threading import Event as Flag
 
+from specchat.chat.events import Finished, Totals
 from specchat.chat.fim_request import FimRequest
 from specchat.errors import InputError
-from specchat.host.client import CompletionResult, Conversation, SessionRequest
+from specchat.host.client import Conversation, SessionRequest
 from specchat.profile.settings import read_settings
 from specchat_editors.lsp.inline_completion import ENGINE_TIMEOUT_SECONDS
 
@@ -68,8 +70,7 @@ def measure(conversation: Conversation, cursor: Cursor, max_tokens: int) -> Meas
     """One completion, with its time from the request to the response."""
     request = FimRequest(cursor.prefix, cursor.suffix, max_tokens, timeout_seconds=ENGINE_TIMEOUT_SECONDS)
     started_at = time.perf_counter()
-    result = _loaded(conversation, request)
-    totals = result.totals
+    totals = _loaded(conversation, request)
     return Measured(
         time.perf_counter() - started_at, totals.completion_tokens, totals.prompt_tokens, totals.cached_tokens
     )
@@ -86,11 +87,14 @@ def row(name: str, measured: Sequence[Measured]) -> str:
     )
 
 
-def _loaded(conversation: Conversation, request: FimRequest) -> CompletionResult:
-    """The completion; waits for the model to load."""
-    while (result := conversation.complete(request)).finish_reason == "model_loading":
+def _loaded(conversation: Conversation, request: FimRequest) -> Totals:
+    """What the completion cost; waits for the model to load."""
+    while True:
+        *_, end = conversation.fill(request, Flag())
+        assert isinstance(end, Finished)
+        if end.finish_reason != "model_loading":
+            return end.totals
         time.sleep(LOADING_PAUSE_SECONDS)
-    return result
 
 
 def main() -> None:

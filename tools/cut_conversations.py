@@ -20,7 +20,7 @@ from specchat.chat.request import Request
 from specchat.chat.transcript import Question, TextOwner, Turn
 from specchat.loading.load_engine import Engine, load_engine
 from specchat.paths import remove_kv_files
-from specchat.profile import load_profile
+from specchat.profile.profile_files import load_profile
 
 DOCS = Path(__file__).parent.parent / "docs"
 QUESTIONS = (

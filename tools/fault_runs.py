@@ -33,8 +33,8 @@ from specchat.chat.request import Request
 from specchat.host import spawn
 from specchat.host.client import Conversation
 from specchat.loading.load_engine import load_engine
-from specchat.profile import Profile, load_profile
-from specchat.profile.profile_files import DEFAULT_PROFILE
+from specchat.profile.keys import Profile
+from specchat.profile.profile_files import DEFAULT_PROFILE, load_profile
 from tests.faults import cancels, generated, memory, weights
 from tests.faults.load import CLIENTS, LONG_ANSWERS, LONGEST_SILENCE_SECONDS, run_behind, run_load
 from tests.host.conftest import world

@@ -31,9 +31,9 @@ from specchat.chat.request import Request
 from specchat.chat.turn_summary import speculation_to_json
 from specchat.cli.demo import QUESTIONS
 from specchat.history.history_reader import HistoryReader, StoredTurn
-from specchat.host.answer_sums import all_turns
 from specchat.host.protocol import totals_from_json
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
+from specchat_bench.answer_sums import all_turns
 from specchat_bench.columns import markdown_table
 from tools.draw_screens import STARTER_REQUESTS
 from tools.instrument import run_instrument

@@ -21,7 +21,7 @@ from specchat.chat.request import Request
 from specchat.chat.session import Session
 from specchat.chat.tools import SOME_TOOL, Tool
 from specchat.loading.load_engine import load_engine
-from specchat.profile import load_profile
+from specchat.profile.profile_files import load_profile
 
 TEMPERATURES = (0.0, 0.8)
 MAX_TOKENS = 256

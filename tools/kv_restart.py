@@ -21,7 +21,7 @@ from specchat.chat.transcript import Question, TextOwner, Turn
 from specchat.errors import SpecchatError
 from specchat.loading.load_engine import Engine, load_engine
 from specchat.paths import kv_folder, remove_kv_files
-from specchat.profile import load_profile
+from specchat.profile.profile_files import load_profile
 
 TEXT = Path(__file__).parent.parent / "docs" / "profiles.md"
 QUESTION = "Which of these is the most important? Answer in one sentence."

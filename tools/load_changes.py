@@ -33,7 +33,7 @@ from specchat.cli.notes import print_note
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.errors import InputError, SpecchatError
 from specchat.loading.load_engine import Engine
-from specchat.profile import all_drafters
+from specchat.profile.drafter_names import all_drafters
 from specchat_bench.columns import markdown_table
 from specchat_bench.command_options import PROMPTS, complete_drafters, parse_names
 from specchat_bench.drafters_command import check_output_paths

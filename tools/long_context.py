@@ -21,7 +21,7 @@ import torch
 
 from specchat.engine.cache import KVCache
 from specchat.forward.llama.llama import LlamaModel
-from specchat.profile import load_profile
+from specchat.profile.profile_files import load_profile
 from specchat_bench.chain_passes import MedianRange, random_context
 from specchat_bench.columns import markdown_table
 from tools.pass_costs import load_models, pass_seconds

@@ -23,13 +23,14 @@ from specchat.chat.events import Failed, TextDelta
 from specchat.chat.request import Request
 from specchat.chat.tools import NO_TOOL, SOME_TOOL, Tool, ToolCall, ToolResult
 from specchat.cli.options import profile_options, resolve_profile
-from specchat.errors import NotLosslessError, error_with_exit_code
+from specchat.errors import error_with_exit_code
 from specchat.loading.load_engine import Engine
-from specchat.profile import DRAFTERS
+from specchat.profile.drafter_names import DRAFTERS
 from specchat.repl.temporary_line import TemporaryLine
 from specchat_bench.command_options import ALL, parse_names
 from specchat_bench.loaded_engine import load_engine_here
 from specchat_bench.lossless_check import SAMPLING_TEMPERATURE, SEED
+from specchat_bench.verify_command import NotLosslessError
 from tools.instrument import run_instrument
 
 LONG_LOOP_TURNS, SHORT_LOOP_TURNS = 20, (2, 5)

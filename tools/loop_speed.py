@@ -26,7 +26,7 @@ from specchat.cli.notes import print_note
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.errors import InputError
 from specchat.loading.load_engine import Engine
-from specchat.profile import all_drafters
+from specchat.profile.drafter_names import all_drafters
 from specchat_bench.columns import as_table, group_samples
 from specchat_bench.combinations import PLAIN, Combination, Grid, Sample
 from specchat_bench.command_options import parse_names

@@ -44,7 +44,7 @@ IGNORED_INSTRUCTIONS = frozenset(
 )  # fmt: skip
 CLOSURE_INSTRUCTIONS = frozenset(("LOAD_CLOSURE",))
 DIRECTIVES = re.compile(
-    r"#!|#.*coding[:=]|#\s*(type:|noqa|pragma|pylint:|mypy:|pyright:|pyre-|ruff:|flake8:|isort:|fmt:|nosec)",
+    r"#!|#.*coding[:=]|#\s*(SPDX-|type:|noqa|pragma|pylint:|mypy:|pyright:|pyre-|ruff:|flake8:|isort:|fmt:|nosec)",
     re.IGNORECASE,
 )
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -33,7 +33,7 @@ from specchat.hub.architecture import EMBEDDING
 from specchat.hub.config_architecture import active_parameters, architecture_from_config
 from specchat.hub.find_models import find_model
 from specchat.loading.load_engine import load_engine
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat_bench.chain_passes import ROOT_TOKEN, MedianRange, chain_pass_seconds, random_context, start_timer
 from specchat_bench.columns import markdown_table
 

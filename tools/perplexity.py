@@ -15,7 +15,7 @@ from pathlib import Path
 from specchat.engine.model import Model
 from specchat.engine.tree import DraftTree
 from specchat.loading.load_engine import load_engine
-from specchat.profile import load_profile
+from specchat.profile.profile_files import load_profile
 
 WINDOW, ROWS = 1024, 32  # tokens of a context that begins anew, if not otherwise asked for; tokens of a pass
 

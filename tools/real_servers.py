@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from specchat_bench.columns import markdown_table
+from tests.clients.chosen_names import add_names
 from tests.clients.world import new_world
 from tools.real_servers_checks import CHECKS, Failure, Trial
 from tools.real_servers_faults import FAULT_CHECKS
@@ -65,10 +66,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--packages", type=Path, default=Path("dist/servers"), help="where the servers are installed")
     parser.add_argument("--tokens", type=int, default=TOKENS, help="length of most answers, for a slow machine")
-    parser.add_argument("names", nargs="*", help="; ".join(SERVERS))
+    add_names(parser, list(SERVERS))
     given = parser.parse_args(arguments)
     packages: Path = given.packages.absolute()
-    servers = [SERVERS[name] for name in given.names or SERVERS]
+    servers = [SERVERS[name] for name in given.names]
     results = {server.name: run_checks(server, packages, given.tokens) for server in servers}
     versions = ", ".join(dict.fromkeys(server.version(packages) for server in servers))
     print(HEAD.format(date=time.strftime("%Y-%m-%d"), versions=versions), end="")

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from specchat.chat.request import Request
-from specchat.profile import Profile, load_profile
+from specchat.profile.keys import Profile
+from specchat.profile.profile_files import load_profile
 from specchat.refactoring.splices import count_of
 from specchat_fleet.server_session import chat_completion_body
 from tests.clients.world import World

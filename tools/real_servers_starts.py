@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from specchat.profile import load_profile
+from specchat.profile.profile_files import load_profile
 from specchat_fleet.launch_plan import plan_launch, resolve_server_config
 from tests.clients.llama_suite import make_environment
 from tests.clients.snippets import ROOT

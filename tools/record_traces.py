@@ -23,7 +23,7 @@ from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import ROOT, DraftTree
 from specchat.loading.load_engine import Engine, load_engine
-from specchat.profile import load_profile
+from specchat.profile.profile_files import load_profile
 from specchat_bench.builtin_prompts import BUILTIN_REQUESTS
 from tools.replay_chooser import RecordedTree, Trace, write_traces
 

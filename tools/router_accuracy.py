@@ -18,7 +18,8 @@ from typing import Any
 from specchat.chat.request import Attachment, Request
 from specchat.chat.request_kinds import first_matching_rule
 from specchat.errors import InputError, SpecchatError
-from specchat.profile import REQUEST_KINDS, Profile, load_profile
+from specchat.profile.keys import REQUEST_KINDS, Profile
+from specchat.profile.profile_files import load_profile
 
 ANY_CATEGORY = ""  # every category that is not named
 MT_BENCH_KINDS = {

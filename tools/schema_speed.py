@@ -18,7 +18,7 @@ from specchat.chat.request import SCHEMA, AnswerFormat, Request
 from specchat.cli.main import INTERRUPTED_EXIT_CODE
 from specchat.cli.notes import print_note
 from specchat.cli.options import profile_options, resolve_profile
-from specchat.profile import all_drafters
+from specchat.profile.drafter_names import all_drafters
 from specchat_bench.columns import as_table, group_samples
 from specchat_bench.combinations import Combination, Grid
 from specchat_bench.command_options import ALL, complete_drafters, parse_names

@@ -233,7 +233,7 @@ CHAT = (
     Step(
         "the drafters", [press("f4")], ["drafter, from the next request on", "one token per step"], picture="variants",
     ),
-    Step("a drafter that cannot run", [type_keys("dflash")], ["dflash cannot run: needs"]),
+    Step("a drafter that cannot run", [type_keys("mtp")], ["mtp cannot run: needs"]),
     BACK,
     Step(
         "the inspector, without probabilities", [press("f3")],

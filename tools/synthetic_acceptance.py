@@ -18,8 +18,8 @@ from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
-from specchat.profile import load_profile
 from specchat.profile.keys import MAX_DRAFT_TOKENS
+from specchat.profile.profile_files import load_profile
 from specchat_bench.chain_passes import MedianRange, random_context
 from specchat_bench.columns import markdown_table
 from tools.pass_costs import MeasuredModel, Progress, load_models, pass_seconds

@@ -19,7 +19,7 @@ from specchat.hub.machine import Device, detect_machine
 from specchat.hub.memory_plan import fitting_format, weight_bytes
 from specchat.hub.recommend import format_gib
 from specchat.hub.runnable_models import FITTING_TOKENS, STORED_FORMAT, LocalChoice, local_choices
-from specchat.profile import all_drafters
+from specchat.profile.drafter_names import all_drafters
 from specchat.profile.keys import Profile
 from specchat.profile.validation import key_info, key_types
 

@@ -35,7 +35,7 @@ from specchat.host.wire_values import from_json
 from specchat.plugins.discovery import find_extensions
 from specchat.plugins.extension import Extension
 from specchat.plugins.own_plugins import missing_plugin
-from specchat.profile import profile_names
+from specchat.profile.profile_files import profile_names
 
 COMMAND_PATTERN = re.compile(r"/(?P<name>[a-z]+:[^\s:]+:\S+|[a-z][a-z-]*)(?:\s+(?P<argument>.*))?\Z", re.DOTALL)
 MAX_LISTED_SESSIONS = 20

@@ -1,4 +1,4 @@
-"""An answer as text, each token marked with its drafter: for `specchat inspect` and for `/inspect` in the line mode.
+"""An answer as text, each token marked with its drafter: for `/inspect` in the line mode, and for a plugin.
 
 The drawing matches the inspector of the TUI; without colours, marks show the kind of a token. Reads no files.
 """

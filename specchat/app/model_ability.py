@@ -10,8 +10,7 @@ from typing import Self
 from specchat.edit.edit_plan import FORMATS, Format
 from specchat.edit.measured_formats import LONG, SHORT, measured_success, read_counts
 from specchat.hub.model_size import is_small, parameters_of, too_small
-from specchat.profile import Models
-from specchat.profile.keys import AUTO
+from specchat.profile.keys import AUTO, Models
 
 LEAD = 0.1  # of each format over the next one in the order by size
 WHOLE_LINES = 100  # a text of more lines is hardly rewritten for a change of a few

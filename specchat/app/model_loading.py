@@ -14,7 +14,7 @@ from specchat.hub.find_models import local_path
 from specchat.hub.local_models import LocalModel, cached_folder, locate_model
 from specchat.hub.memory_plan import weight_bytes
 from specchat.hub.recommend import format_gib
-from specchat.profile import Models
+from specchat.profile.keys import Models
 from specchat.profile.shipped_drafters import with_shipped_drafters
 
 

@@ -20,7 +20,7 @@ from specchat.errors import SpecchatError, UsageError
 from specchat.plugins.discovery import find_extensions
 from specchat.plugins.extension import Extension, error_text
 from specchat.plugins.own_plugins import missing_plugin
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 
 MCP = "mcp"  # the source that reads `[mcp]` of a profile, and the servers that an editor passes on
 Offer = TypeVar("Offer")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from specchat.app.agent.agent_loop import CallFinished, CallStarted
+from specchat.app.agent.agent_loop import CallFinished, CallProgressed, CallStarted
 from specchat.app.consent import PlannedChange
 from specchat.chat.events import REPETITION, TOOL_CALLS
 from specchat.chat.tools import ToolCall
@@ -79,11 +79,13 @@ def call_kind(call: ToolCall) -> CallKind:
     return KINDS.get(call.name, "other")
 
 
-def call_update(event: CallStarted | CallFinished, path_of: PathOf) -> JsonObject:
-    """The begin or the end of a call that a model makes."""
+def call_update(event: CallStarted | CallProgressed | CallFinished, path_of: PathOf) -> JsonObject:
+    """The begin or the end of a call that a model makes, or how far it is."""
     if isinstance(event, CallStarted):
         locations = [{"path": str(path_of(event.path))}] if event.path else []
         return tool_call(event.call.id, event.summary, call_kind(event.call), locations=locations)
+    if isinstance(event, CallProgressed):
+        return tool_call_update(event.call.id, content=[text_content(event.line)])
     diff = [planned_diff(event.change, path_of)] if event.change else []
     status = FAILED if event.outcome.is_error else COMPLETED
     return tool_call_update(event.call.id, status, content=[*diff, text_content(event.outcome.text)])

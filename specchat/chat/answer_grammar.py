@@ -12,12 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 from specchat.chat.drafted_text import LoadedModels
-from specchat.chat.request import CHOICES, EDIT_TASKS, LARK, REGEX, SCHEMA, Request
+from specchat.chat.request import CHOICES, EDIT_TASKS, LARK, REGEX, SCHEMA, AnswerFormat, Request
 from specchat.chat.tools import ANY_TOOL, CALL_OR_ANSWER, SOME_TOOL, Tool
 from specchat.chat.transcript import Turn
 from specchat.engine.grammar import Grammar
-from specchat.profile import Prompt
-from specchat.profile.keys import FREE_CALLS, GRAMMAR_CALLS, Agent
+from specchat.profile.keys import FREE_CALLS, GRAMMAR_CALLS, Agent, Prompt
 from specchat.text.closed_schema import closed
 from specchat.text.llguidance_grammar import compile_grammar
 from specchat.text.thinking_budget import make_thinking_budget
@@ -47,16 +46,25 @@ def required_grammar(request: Request, models: LoadedModels) -> Grammar | None:
         return call_grammar(tokenizer, request.forced_schemas, columns)
     if form is None:
         return None
-    kind, source = form.kind, form.text
-    if kind == CHOICES:
-        kind, source = REGEX, form.regex
-    elif kind == SCHEMA:
-        source = json.dumps(closed(form.value))
+    kind, source = _grammar_source(form)
     grammar = compile_grammar(kind, source, tokenizer, columns)
     if not request.offered_tools or kind == LARK:
         return grammar
     text = f"%json {source}" if kind == SCHEMA else f"/{ESCAPED_OR_SLASH.sub(_escape_slash, source)}/"
     return call_grammar(tokenizer, _offered_schemas(request), columns, text)
+
+
+def _grammar_source(form: AnswerFormat) -> tuple[str, str]:
+    if form.kind == SCHEMA:
+        return SCHEMA, json.dumps(closed(form.value))
+    return (REGEX, form.regex) if form.kind == CHOICES else (form.kind, form.text)
+
+
+def raw_grammar(form: AnswerFormat, limit: int, models: LoadedModels) -> Grammar:
+    """That of the completion of a raw prompt, without thoughts and calls, closed within so many tokens."""
+    tokenizer, columns = models.tokenizer, _columns(models)
+    grammar = compile_grammar(*_grammar_source(form), tokenizer, columns)
+    return closed_in_time(grammar, [form.value], tokenizer, columns, limit) if form.kind == SCHEMA else grammar
 
 
 def grammar_within(

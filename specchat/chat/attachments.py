@@ -24,9 +24,7 @@ FENCE_LANGUAGES = {
     ".toml": "toml", ".ts": "typescript", ".yaml": "yaml", ".yml": "yaml",
 }  # fmt: skip
 MEBIBYTE = 2**20
-CONTROL_CHARACTERS = re.compile(
-    r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]"
-)  # surrogates are bytes of a name that are not UTF-8
+CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # surrogates: bytes that are not UTF-8
 CODING_DECLARATION = re.compile(rb"coding[:=]\s*([-\w.]+)")  # PEP 263, and what Vim and Emacs read
 QUADRATIC_CODECS = ("idna", "punycode")  # of names of hosts: a text of 1 MiB takes a quarter of an hour
 UTF16_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)

@@ -14,7 +14,7 @@ from specchat.drafters.registry import BuiltDrafters
 from specchat.engine.decode import Generation
 from specchat.engine.drafter import AnswerTask, Drafter
 from specchat.engine.model import Model
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat.text.tokenizer import Tokenizer
 
 

@@ -19,7 +19,7 @@ from itertools import chain
 from specchat.chat.attachments import fenced_file
 from specchat.chat.request import BLOCKS_TASK, EDIT_TASK, LARK, REGEX, AnswerFormat, Attachment, Request
 from specchat.chat.transcript import Turn
-from specchat.profile import FREE_ANSWER, GRAMMAR_ANSWER, Prompt
+from specchat.profile.keys import FREE_ANSWER, GRAMMAR_ANSWER, Prompt
 
 SEARCH_MARKER, DIVIDER, REPLACE_MARKER = "<<<<<<< SEARCH", "=======", ">>>>>>> REPLACE"
 

@@ -361,11 +361,6 @@ class Totals:
         return self.seconds or (self.ttft_seconds + self.decode_seconds if self.decode_seconds else 0.0)
 
     @property
-    def generation_seconds(self) -> float:
-        """Of `total_seconds`, without the queue and the prefill."""
-        return max(self.total_seconds - self.queue_seconds - self.prefill_seconds, 0.0)
-
-    @property
     def tokens_per_second(self) -> float | None:
         """From the request to the end of the text, as with a stop watch; None when nothing was measured."""
         return self.completion_tokens / self.total_seconds if self.completion_tokens and self.total_seconds else None

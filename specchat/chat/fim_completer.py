@@ -14,6 +14,7 @@ from threading import Event as Flag
 from time import perf_counter
 
 from specchat.chat.answer_account import AnswerAccount, step_done, tokens_with_bytes
+from specchat.chat.answer_grammar import raw_grammar
 from specchat.chat.drafted_text import LoadedModels
 from specchat.chat.events import NO_OUTPUT_YET, Event, Finished, PrefillProgress, PromptTokens, TextDelta, Totals
 from specchat.chat.fim_request import FimRequest
@@ -67,7 +68,8 @@ class FimCompleter:
             raw_prompt(models.tokenizer, request, room) if request.is_raw else self.prompts.build_prompt(request, room)
         )
         if request.echoes:
-            yield from self._echo(prompt.token_ids, request, deadline)
+            ids = sorted(self.prompts.end_token_ids) if request.echoes_ends else prompt.token_ids
+            yield from self._echo(ids, request, deadline)
             if not limit or deadline.end_reason():
                 yield Finished(deadline.end_reason() or "length", Totals(prompt_tokens=len(prompt.token_ids)))
                 return
@@ -134,8 +136,9 @@ class FimCompleter:
         sampler = sampler_of(request.sampling, self.models, request.logit_bias)
         to_repeat = prompt.repeated_text
         budget = self.models.profile.speculation.budget
+        grammar = raw_grammar(request.answer_format, limit, self.models) if request.answer_format else None
         config = GenerationConfig(
-            self.drafter, sampler, budget, limit, end_token_ids, wants_probabilities=request.wants_probabilities
+            self.drafter, sampler, budget, limit, end_token_ids, grammar, request.wants_probabilities
         )
         for step in self.generation.decode(config):
             pieces = [stream.push([token]) for token in step.committed_tokens]

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from specchat.chat.request import TokenBias
+from specchat.chat.request import AnswerFormat, TokenBias
 from specchat.errors import UsageError
-from specchat.profile import Sampling
+from specchat.profile.keys import Sampling
 
 MAX_FIM_TOKENS = 1024
 
@@ -17,8 +17,9 @@ class FimRequest:
     completion; 0 means no limit. It ends before the first `stop` text. With `is_raw` the prefix is a whole prompt with
     the caller's template: control tokens in it are control tokens (`parses_special`), and only one of them ends the
     completion; `prompt_ids` stand for such a prompt, which else may begin with the tokens of every text (`adds_start`).
-    With `echoes`, a raw prompt's tokens are an event before the completion, which may then have no token at all.
-    `wants_probabilities` is of all these tokens.
+    With `echoes`, a raw prompt's tokens are an event before the completion, which may then have no token at all; with
+    `echoes_ends`, they are those that end a text. `wants_probabilities` is of all these tokens.
+    A raw completion may have an `answer_format`.
     """
 
     prefix: str
@@ -35,6 +36,8 @@ class FimRequest:
     parses_special: bool = True
     adds_start: bool = True
     echoes: bool = False
+    echoes_ends: bool = False
+    answer_format: AnswerFormat | None = None
     wants_probabilities: bool = False
 
     def __post_init__(self) -> None:

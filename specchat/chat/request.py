@@ -11,7 +11,7 @@ from specchat.chat.repetition import EXPLANATION
 from specchat.chat.schema_check import check_ends, parse_schema
 from specchat.chat.tools import ANY_TOOL, CALL_OR_ANSWER, NO_TOOL, SOME_TOOL, TOOL_CHOICES, Tool, ToolResult
 from specchat.errors import ContextError, UsageError
-from specchat.profile import ANSWER_FORMATS, THINKING_MODES, Sampling
+from specchat.profile.keys import ANSWER_FORMATS, THINKING_MODES, Sampling
 
 # the answer is a whole file, search/replace blocks, or the name of an operation
 EDIT_TASK, BLOCKS_TASK, OPERATION_TASK = EDIT_TASKS = ("edit", "edit-blocks", "edit-operation")

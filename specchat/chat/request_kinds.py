@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from specchat.chat.request import EDIT_TASK, EDIT_TASKS, Request
-from specchat.profile import RouteRule
+from specchat.profile.keys import RouteRule
 
 HEAD_CHARACTERS, TAIL_CHARACTERS = 3000, 1000  # the parts of a long text that are read
 MAX_QUESTION_WORDS = 60  # a longer paragraph is not a question

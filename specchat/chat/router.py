@@ -11,7 +11,8 @@ from specchat.chat.request import Request
 from specchat.chat.request_kinds import first_matching_rule
 from specchat.errors import ProfileError
 from specchat.plugins.own_plugins import missing_variant
-from specchat.profile import Profile, all_drafters
+from specchat.profile.drafter_names import all_drafters
+from specchat.profile.keys import Profile
 
 PINNED = "pinned"  # the reason of a route whose drafter the user named
 HIGH_TEMPERATURE = 1.2  # above this, few draft tokens are accepted
@@ -28,9 +29,7 @@ class KindDefaults:
 
 
 COPYING_DRAFTERS = ("lookup", "suffix")
-MODEL_DRAFTERS = (
-    "eagle3", "mtp", "dflash", "draft",
-)  # fmt: skip
+MODEL_DRAFTERS = ("eagle3", "mtp", "draft")
 COPYING_FIRST = (*COPYING_DRAFTERS, *MODEL_DRAFTERS, "plain")
 MODELS_FIRST = (*MODEL_DRAFTERS, *COPYING_DRAFTERS, "plain")
 PLAIN_FIRST = ("plain", *MODEL_DRAFTERS, *COPYING_DRAFTERS)

@@ -44,7 +44,7 @@ from specchat.engine.decode import GenerationConfig, common_prefix_length
 from specchat.engine.drafter import AnswerTask
 from specchat.engine.sampling import Sampler
 from specchat.hub.model_size import is_small, too_small
-from specchat.profile import Sampling
+from specchat.profile.keys import Sampling
 from specchat.text.answer_stream import AnswerStream, StreamedParts
 from specchat.text.chat_format import AUTO_THINKING
 from specchat.text.closed_schema import schema_notices

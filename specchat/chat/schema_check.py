@@ -31,13 +31,11 @@ def parse_schema(text: str) -> JsonObject:
 
 def check_ends(schema: JsonObject) -> None:
     """UsageError for a schema that no finite text matches."""
-    references, is_finite = _Finiteness(schema), False
+    references = _Finiteness(schema)
     try:
-        while not references.is_stable:
-            references.is_stable = True
+        is_finite = references.of(schema)
+        while references.find_more():
             is_finite = references.of(schema)
-            for reference in list(references.by_reference):
-                references.update(reference)
     except RecursionError:
         raise UsageError("the schema is nested too deeply; describe the answer with fewer levels") from None
     if not is_finite:
@@ -52,8 +50,7 @@ class _Finiteness:
 
     def __init__(self, root: JsonObject) -> None:
         self.root = root
-        self.by_reference: dict[str, bool] = {}
-        self.is_stable = False
+        self.by_reference: dict[str, bool] = {}  # those that were met
 
     def of(self, schema: Any) -> bool:
         """Whether a schema has a finite value, as far as it is known now."""
@@ -69,17 +66,16 @@ class _Finiteness:
             and self._has_finite_type(schema)
         )
 
-    def update(self, reference: str) -> None:
-        is_finite = self.of(_resolve(self.root, reference))
-        self.is_stable = self.is_stable and is_finite == self.by_reference[reference]
-        self.by_reference[reference] = is_finite
+    def find_more(self) -> bool:
+        """Look at the references again; whether more of them have a finite value, or were met, than before."""
+        before = dict(self.by_reference)
+        self.by_reference |= {each: self.of(_resolve(self.root, each)) for each in before}
+        return self.by_reference != before
 
     def _reference(self, reference: Any) -> bool:
         if not isinstance(reference, str) or not reference.startswith("#"):
             return True  # another file: the compiler of the schema decides
-        if reference not in self.by_reference:
-            self.by_reference[reference], self.is_stable = False, False
-        return self.by_reference[reference]
+        return self.by_reference.setdefault(reference, False)
 
     def _has_finite_type(self, schema: JsonObject) -> bool:
         types = schema.get("type")

@@ -34,8 +34,5 @@ def add_totals(one: Totals, other: Totals) -> Totals:
     )  # fmt: skip
 
 
-def _sum_by_name(*counts: dict[str, int]) -> dict[str, int]:
-    total = Counter[str]()
-    for each in counts:
-        total.update(each)
-    return dict(sorted(total.items()))
+def _sum_by_name(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    return dict(sorted((Counter(one) + Counter(other)).items()))

@@ -9,13 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from specchat.chat.tools import Tool, ToolCall, ToolResult
+from specchat.text.chat_format import Message
 from specchat.text.tool_formats import HERMES, ToolFormat
-
-if TYPE_CHECKING:
-    from specchat.text.chat_format import Message
 
 NOT_RUN = "This call was not run."  # templates want a result of every call
 DESCRIPTION = """\
@@ -105,9 +103,8 @@ def spell_out(messages: Sequence[Message]) -> list[Message]:
             content = f"<tool_response>\n{content}\n</tool_response>"
         role = "user" if message["role"] == "tool" else message["role"]
         kept = {name: value for name, value in message.items() if name == "thinking"}
-        if (
-            role == "user" and texts_only and texts_only[-1]["role"] == "user"
-        ):  # templates want a question and an answer
+        # Templates want a question and an answer.
+        if role == "user" and texts_only and texts_only[-1]["role"] == "user":
             content = f"{texts_only.pop()['content']}\n{content}"
         texts_only.append({"role": role, "content": content, **kept})
     return texts_only

@@ -5,7 +5,7 @@ from typing import Self
 
 from specchat.chat.request import Attachment, Request
 from specchat.chat.tools import ToolCall, ToolResult
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 
 
 @dataclass(frozen=True)

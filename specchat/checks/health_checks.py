@@ -35,7 +35,8 @@ from specchat.hub.machine import (
 from specchat.hub.memory_plan import GIB
 from specchat.hub.recommend import TOO_LARGE, format_gib
 from specchat.paths import cache_folder, configuration_folder, hub_cache_folder
-from specchat.profile import Profile, load_profile
+from specchat.profile.keys import Profile
+from specchat.profile.profile_files import load_profile
 from specchat.profile.project_file import find_project_file
 from specchat.profile.validation import merge_sources
 

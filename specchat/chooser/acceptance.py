@@ -268,12 +268,11 @@ def best_subtree(
     tree: DraftTree,
     pass_seconds: list[float],
     tokens_per_second: float,
-    length_class: int | None = None,
 ) -> tuple[StepEstimate, DraftTree]:
     """The nodes of a drafted tree that are worth verifying, and the estimate for them without the drafting time."""
     if len(tree) == 1:
         return StepEstimate(name, 0, 1.0, pass_seconds[1]), tree
-    probabilities = stats.node_probabilities(tree, length_class_of(tree) if length_class is None else length_class)
+    probabilities = stats.node_probabilities(tree, length_class_of(tree))
     order = range(1, len(tree))
     if not tree.is_chain:
         order = sorted(order, key=lambda node: -probabilities[node])  # stable, so parents stay before their children

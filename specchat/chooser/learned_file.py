@@ -3,7 +3,6 @@
 A new process starts with it. It holds numbers, names of drafters and kinds of requests; nothing of a text.
 """
 
-import hashlib
 import json
 import math
 import stat
@@ -17,7 +16,7 @@ from specchat.chooser.acceptance import CountsKey, RankCounts
 from specchat.chooser.costs import Costs
 from specchat.chooser.curve import PROPORTIONAL, Curve, PassCurve, stored_points
 from specchat.chooser.state import ChooserState
-from specchat.paths import cache_folder, write_atomically
+from specchat.paths import remember, remembered_file
 
 MAX_BYTES = 2**20
 MAX_KEYS, MAX_RANKS = 64, 64  # of stored counts
@@ -79,10 +78,7 @@ class LearnedFile:
             },
             "acceptance": [_row(key, each) for key, each in latest],
         }
-        try:
-            write_atomically(self.path, json.dumps(content))
-        except OSError:
-            return
+        remember(self.path, content)
 
     def _read(self) -> dict[str, Any]:
         status = self.path.lstat()
@@ -96,9 +92,7 @@ class LearnedFile:
 
 def learned_file(identity: Mapping[str, str], folder: Path | None = None) -> LearnedFile:
     """The file of this model on this machine; its name is a hash."""
-    text = json.dumps(dict(identity), sort_keys=True)
-    name = f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
-    return LearnedFile((folder or cache_folder()) / "costs" / name, identity)
+    return LearnedFile(remembered_file("costs", dict(identity), folder), identity)
 
 
 def _costs_of(content: Mapping[str, Any]) -> Costs:

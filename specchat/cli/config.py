@@ -16,7 +16,7 @@ from specchat.cli.project_trust import summarize_project, validated_tables
 from specchat.errors import InputError
 from specchat.host.spawn import project_trust
 from specchat.paths import configuration_folder
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat.profile.profile_files import profile_names, user_config_file
 from specchat.profile.project_file import PROJECT_FILE, find_project_file, read_project_file
 from specchat.profile.validation import MergedSettings, has_names, key_info
@@ -75,14 +75,6 @@ def trust_folder(folder: Path, forget: bool) -> None:
     validated_tables(project)
     project_trust().record(project, is_trusted=True)
     print_rows(f"{project.path} is trusted until it changes; it sets {summarize_project(project)}")
-
-
-@config.command()
-def schema() -> None:
-    """Print the JSON Schema of profiles, for editors."""
-    from specchat.profile.json_schema import profile_schema
-
-    click.echo(json.dumps(profile_schema(), indent=2))
 
 
 def _as_toml(settings: MergedSettings[Profile], *, has_origin: bool) -> Iterator[str]:

@@ -14,8 +14,7 @@ from specchat.cli.options import profile_options, resolve_profile
 from specchat.cli.question_options import command_chat
 from specchat.cli.session_options import open_host_conversation, session_request
 from specchat.cli.starter_offer import offer_starter
-from specchat.profile import AGENT_OFF
-from specchat.profile.keys import EMBEDDED, STARTER
+from specchat.profile.keys import AGENT_OFF, EMBEDDED, STARTER
 from specchat.repl.answer_printer import print_answer
 from specchat.repl.interrupt import interruptible
 

@@ -6,7 +6,7 @@ import click
 
 from specchat.cli.completion import complete_commands
 from specchat.cli.options import engine_options
-from specchat.profile import all_drafters
+from specchat.profile.drafter_names import all_drafters
 
 CLAUSE = re.compile(r".{10,}?(?=:|;| \(|\.(?: |$)|$)")  # the beginning of a description, which is enough for a list
 ENGINE_INTRODUCTION = "Options of every command that uses a model. They count more than its profile (-P)."

@@ -62,9 +62,7 @@ COMMANDS = {
     "doctor": LazyCommand("specchat.cli.doctor:doctor", "Check that everything works here."),
     "setup": LazyCommand("specchat.cli.setup:setup", "Find the best models for this machine, download them, and chat."),
     "plugins": LazyCommand("specchat.cli.plugins:plugins", "List what other packages add."),
-    "inspect": LazyCommand("specchat.cli.inspect:inspect", "Show which drafter proposed each token of an answer."),
     "sessions": LazyCommand("specchat.cli.sessions:sessions", "List conversations, and export them."),
-    "stats": LazyCommand("specchat.cli.stats:stats", "Show what each drafter brought in your conversations."),
     "completion": LazyCommand(
         "specchat.cli.completion:completion",
         "Complete commands, profiles, conversations and models in bash, zsh, fish.",

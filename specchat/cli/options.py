@@ -19,10 +19,10 @@ from click.shell_completion import CompletionItem
 from specchat.cli.completion import complete_models, complete_profiles
 from specchat.cli.project_trust import trusted_project
 from specchat.plugins.own_plugins import missing_variant
-from specchat.profile import DEFAULT_PROFILE, DRAFTER_NAMES, EDIT_PROFILE, Profile, all_drafters
+from specchat.profile.drafter_names import DRAFTER_NAMES, all_drafters
 from specchat.profile.environment_keys import environment_source
-from specchat.profile.keys import options_source
-from specchat.profile.profile_files import read_profile_chain
+from specchat.profile.keys import Profile, options_source
+from specchat.profile.profile_files import DEFAULT_PROFILE, EDIT_PROFILE, read_profile_chain
 from specchat.profile.settings import Settings, settings_of
 from specchat.profile.validation import KeyPath, MergedSettings, SettingsSource, key_info, key_types, merge_sources
 

@@ -34,7 +34,8 @@ def plugins() -> None:
 
 def _builtin_names() -> Mapping[str, Collection[str]]:
     from specchat.cli.main import COMMANDS
-    from specchat.profile import BUILTIN_BACKEND, DRAFTERS
+    from specchat.profile.drafter_names import DRAFTERS
+    from specchat.profile.keys import BUILTIN_BACKEND
     from specchat.tui.screen_commands import BUILTIN_COMMANDS
 
     return {

@@ -11,7 +11,7 @@ import click
 from specchat.cli.notes import print_note
 from specchat.errors import ProfileError
 from specchat.host.spawn import project_trust
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat.profile.project_file import ProjectFile, find_project_file
 from specchat.profile.validation import merge_sources
 

@@ -14,7 +14,7 @@ from specchat.cli.completion import complete_files
 from specchat.cli.options import CommandFunction
 from specchat.errors import InputError
 from specchat.host.client import Conversation
-from specchat.profile import AGENT_ON, AGENT_PLAN
+from specchat.profile.keys import AGENT_ON, AGENT_PLAN
 from specchat.repl.terminal_ui import terminal_ui
 
 CHOICE_SEPARATOR = "|"

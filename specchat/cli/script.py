@@ -23,7 +23,7 @@ import click
 
 from specchat import __version__
 from specchat.app import updates
-from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded, RoundStarted
+from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallProgressed, CallStarted, LoopEnded, RoundStarted
 from specchat.app.ask import Answered, Asked, AskEvent, ask
 from specchat.app.chat_state import ChatState
 from specchat.app.question import Question
@@ -168,7 +168,7 @@ class JsonLinesWriter:
             case Answered(notices=notices):
                 for notice in notices:
                     self.write(_event_line(Notice(notice)))
-            case CallStarted() | CallFinished() | RoundStarted() | LoopEnded():
+            case CallStarted() | CallProgressed() | CallFinished() | RoundStarted() | LoopEnded():
                 if line := _line_of_agent_event(event):
                     self.write(line)
                 if text := calls.on_event(event):
@@ -223,7 +223,7 @@ CHUNK_NAMES = {TextDelta: updates.ANSWER_CHUNK, ThinkingDelta: updates.THOUGHT_C
 def _line_of_agent_event(event: AgentEvent) -> JsonObject | None:
     """The line for an event of the agent; None for one that the next answer shows."""
     match event:
-        case CallStarted() | CallFinished():
+        case CallStarted() | CallProgressed() | CallFinished():
             return _update_line(updates.call_update(event, Path.cwd().joinpath))
         case LoopEnded(reason=reason):
             return {"type": "event", "event": "ended_early", "reason": reason}

@@ -20,8 +20,7 @@ from specchat.hub.local_models import cached_folder
 from specchat.hub.pair_text import downloaded_part, profile_text, pull_command
 from specchat.hub.recommend import ModelPair, recommend
 from specchat.paths import configuration_folder, starter_file
-from specchat.profile import DEFAULT_PROFILE
-from specchat.profile.profile_files import save_profile
+from specchat.profile.profile_files import DEFAULT_PROFILE, save_profile
 
 QUIT_ANSWER = "q"
 SUGGESTED_NAME = "best"

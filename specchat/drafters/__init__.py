@@ -4,10 +4,8 @@ registry.py          the one table of built-in drafters, and how each is built f
 prompt_lookup.py     copies what followed the longest match earlier in the text
 suffix_decoding.py   the same over the longest context, weighted by frequency, in other conversations, too
 draft_model.py       a small model with the target's tokens
-head_drafter.py      the base of EAGLE, MTP and DFlash: hidden states of the target, and a KV cache of the head
+head_drafter.py      the base of EAGLE and MTP: hidden states of the target, and a KV cache of the head
 eagle/               EAGLE and MTP, with their head, formats and tree
 heads/               what all trained heads share
-block_chain.py       the chain of a block whose positions were predicted in one pass
-dflash.py            DFlash heads, which fill a block of masks
 plugin_guard.py      checks the drafters of plugins
 """

@@ -19,8 +19,7 @@ from specchat.engine.drafter import Drafter
 from specchat.errors import SpecchatError
 from specchat.plugins.discovery import find_extensions, print_warning
 from specchat.plugins.extension import Extension, error_text
-from specchat.profile import DRAFTERS
-from specchat.profile.drafter_names import AUTO
+from specchat.profile.drafter_names import AUTO, DRAFTERS
 
 if TYPE_CHECKING:
     from specchat.drafters.heads.draft_head import DraftHead

@@ -1,6 +1,6 @@
-"""What the TUI and `specchat inspect` draw with. Knows no screen and no process.
+"""What the TUI and `/inspect` draw with. Knows no screen and no process.
 
 glyphs.py           Unicode or ASCII; control characters made visible
 themes.py           the colours, and the style of a token
-inspector_lines.py  an inspected answer as lines, and as an SVG picture
+inspector_lines.py  an inspected answer as lines
 """

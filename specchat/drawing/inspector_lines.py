@@ -1,16 +1,12 @@
-"""The text lines of the inspector: legend, totals, a step, its draft tokens; and the whole answer as an SVG picture."""
+"""The text lines of the inspector: legend, totals, a step, its draft tokens, probabilities."""
 
-import io
 from collections.abc import Iterator, Sequence
 
-from rich.console import Console
-from rich.terminal_theme import TerminalTheme
 from rich.text import Text
-from textual.color import Color
 
 from specchat.chat.events import CommittedToken, Speedup
 from specchat.chat.step_records import DraftToken, Inspection, StepRecord, TokenKind, TokenSpan
-from specchat.drawing.glyphs import UNICODE, Glyphs, printable, sparkline
+from specchat.drawing.glyphs import Glyphs, printable, sparkline
 from specchat.drawing.themes import TokenColours, theme_variables
 
 MAX_QUOTED_CHARS = 24
@@ -18,7 +14,6 @@ MAX_DEPTHS = 6
 MAX_OTHERS = 3  # likely tokens beside a committed one
 KIND_NAMES = {TokenKind.ACCEPTED: "accepted draft", TokenKind.SAMPLED: "target", TokenKind.CORRECTION: "correction"}
 COLUMNS = 100
-MAX_STEPS = 12
 
 
 def token_text(span: TokenSpan, glyphs: Glyphs) -> str:
@@ -142,24 +137,3 @@ def render_lines(inspection: Inspection, glyphs: Glyphs, speedup: Speedup | None
     yield Text()
     yield source_shares(inspection, colours, glyphs)
     yield Text(charts(inspection, 0, COLUMNS, glyphs))
-
-
-def render_svg(title: str, inspection: Inspection, speedup: Speedup | None) -> str:
-    """An SVG picture of the same, and of the first steps."""
-    console = Console(
-        record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor", no_color=False
-    )
-    for line in (*render_lines(inspection, UNICODE, speedup), *_first_steps(inspection)):
-        console.print(line, highlight=False, soft_wrap=False)
-    background, foreground = (Color.parse(theme_variables()[name]).rgb for name in ("background", "foreground"))
-    return console.export_svg(title=title, theme=TerminalTheme(background, foreground, [foreground] * 8))
-
-
-def _first_steps(inspection: Inspection) -> Iterator[Text]:
-    yield Text()
-    for step_index in range(min(MAX_STEPS, len(inspection.steps))):
-        yield Text(
-            " ".join(filter(None, step_lines(inspection, step_index, UNICODE))), no_wrap=True, overflow="ellipsis"
-        )
-    if (more := len(inspection.steps) - MAX_STEPS) > 0:
-        yield Text(f"{UNICODE.ellipsis} {more} more steps", "dim")

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from difflib import SequenceMatcher
 from enum import StrEnum
 
@@ -268,10 +269,12 @@ def _replace_definitions(source: Source, text: str) -> str | None:
 
 def _lines_outside_definitions(text: str, language: str) -> str:
     """The lines of a text that belong to no function and no class; all lines of data and prose."""
-    inside = {
-        number for each in _outer_definitions(text, language) for number in range(each.first_line, each.last_line + 1)
-    }
-    return "\n".join(line for number, line in enumerate(text.split("\n"), 1) if number not in inside)
+    return "\n".join(_lines_outside(text, _outer_definitions(text, language)))
+
+
+def _lines_outside(text: str, found: Sequence[Definition]) -> list[str]:
+    inside = {number for each in found for number in range(each.first_line, each.last_line + 1)}
+    return [line for number, line in enumerate(text.split("\n"), 1) if number not in inside]
 
 
 def _outer_definitions(text: str, language: str) -> list[Definition]:
@@ -286,6 +289,4 @@ def _nested_names(text: str, language: str) -> set[str]:
 
 def _has_only_known_lines_between(old: str, text: str, found: list[Definition]) -> bool:
     known = {line.strip() for line in old.split("\n")}
-    inside = {number for each in found for number in range(each.first_line, each.last_line + 1)}
-    lines = enumerate(text.split("\n"), 1)
-    return all(not line.strip() or line.strip() in known for number, line in lines if number not in inside)
+    return all(not line.strip() or line.strip() in known for line in _lines_outside(text, found))

@@ -127,14 +127,11 @@ END_OF_OBJECT = re.compile(
 WORD = re.compile(r"\w+")
 TOPIC = re.compile(r"\A\s*[\w/.-]+\s?:\s")  # "parser: handle an empty text" is not about the name `parser`
 SUBWORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+")
-EVERYDAY_WORDS = frozenset(
-    re.findall(
-        r"\w+",
-        "a an the of to in on at by for from with and or not no is are be it its this that into as if then else when"
-        " all every each any add remove delete change set make use fix update rename return new old file code line"
-        " function method class value name variable argument parameter def self import print test please should so do",
-    )
-)
+EVERYDAY_WORDS = frozenset(WORD.findall(
+    "a an the of to in on at by for from with and or not no is are be it its this that into as if then else when"
+    " all every each any add remove delete change set make use fix update rename return new old file code line"
+    " function method class value name variable argument parameter def self import print test please should so do",
+))  # fmt: skip
 TERM = re.compile(r"`([^`]+)`|\"([^\"]+)\"|(\w+(?:\.\w+)+)|(\w+)")
 CODE_LIKE = re.compile(r"_|[a-z][A-Z]|\d|\.")
 NEEDLESS = re.compile(

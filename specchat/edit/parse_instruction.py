@@ -27,6 +27,7 @@ from specchat.edit.operations import (
 )
 
 MAX_CHARACTERS = 300
+words_of = re.compile(r"\w+").findall
 KINDS: Mapping[NameKind, str] = {
     NameKind.FUNCTION: "(?:(?:local|inner|nested|private|helper) )?function|func|helper",
     NameKind.METHOD: "method",
@@ -50,25 +51,17 @@ THINGS: Mapping[Removable, tuple[str, str]] = {  # one, and several
 }
 CONSTANTS: Mapping[str, str] = {"true": "true", "false": "false", "none": "none|null|nil"}
 # Words that are no names unless they stand in quotes: "rename it to something better" names nothing.
-NO_NAMES = frozenset(
-    re.findall(
-        r"\w+",
-        """it its this that them these those everything the an to as into in of anything something better shorter longer
-        clearer snake_case camelcase pascalcase lowercase uppercase english be and or with for from you me now instead
-        called named""",
-    )
-)
+NO_NAMES = frozenset(words_of(
+    "it its this that them these those everything the an to as into in of anything something better shorter longer"
+    " clearer snake_case camelcase pascalcase lowercase uppercase english be and or with for from you me now instead"
+    " called named"
+))  # fmt: skip
 # These, and the words for kinds, are names where the text has them.
-EVERYDAY_WORDS = frozenset(
-    re.findall(
-        r"\w+",
-        """all name names file one default value variables functions methods classes constants parameters arguments
-        attributes fields properties types imports identifiers first second third last next previous other""",
-    )
-)
-NO_SCOPES = frozenset(
-    ("function", "func", "class", "import", "const", "struct", "enum", "interface", "type")
-)  # keywords
+EVERYDAY_WORDS = frozenset(words_of(
+    "all name names file one default value variables functions methods classes constants parameters arguments"
+    " attributes fields properties types imports identifiers first second third last next previous other"
+))  # fmt: skip
+NO_SCOPES = frozenset(words_of("function func class import const struct enum interface type"))  # keywords
 KIND, ARTICLE = "(?:" + "|".join(KINDS.values()) + ")", "(?:the|a|an|my|our|its)"
 NAME = r"[^\W\d][\w$]*(?:-\w+)*(?:(?:\.|::)[^\W\d][\w$]*(?:-\w+)*)*"
 QUOTED = r"`[^`\n]+`|'[^'\n]*'|\"[^\"\n]*\""

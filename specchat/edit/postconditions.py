@@ -24,7 +24,7 @@ from tree_sitter import Node
 from specchat.edit.asked_changes import Only
 from specchat.edit.hunks import common_prefix_length, split_lines
 from specchat.edit.operations import Rename
-from specchat.syntax.parse import comment_nodes, find_nodes, syntax_tree
+from specchat.syntax.parse import blanked, comment_nodes, find_nodes, syntax_tree
 from specchat.syntax.statements import TOKEN
 
 IMPORT_LINE = re.compile(r"\s*(?:import|from|use|#include)\b")
@@ -126,10 +126,14 @@ def _joined(lines: Sequence[str]) -> str:
     return " ".join(line for line in lines if line not in NO_OPERATION)
 
 
+def _lines_without(text: str, nodes: Sequence[Node]) -> list[str]:
+    return blanked(text, nodes).decode(errors="replace").split("\n")
+
+
 def _code(text: str, language: str) -> list[str]:
     """The tokens of each line without comments and docstrings."""
     root = syntax_tree(text, language)
-    return _tokens(_blank(text, comment_nodes(root, language) if root else []))
+    return _tokens(_lines_without(text, comment_nodes(root, language) if root else []))
 
 
 def _code_without_types(text: str, language: str) -> list[str]:
@@ -139,21 +143,12 @@ def _code_without_types(text: str, language: str) -> list[str]:
     types = find_nodes(root, language, ("type", "type_annotation") if language == "python" else ("type_annotation",))
     signs = [each.prev_sibling for each in types if each.prev_sibling and each.prev_sibling.type in (":", "->")]
     bare = [each.parent for each in types if _is_bare(each.parent)]
-    return _tokens(_blank(text, [*comment_nodes(root, language), *types, *signs, *(each for each in bare if each)]))
+    return _tokens(_lines_without(text, [*comment_nodes(root, language), *types, *signs, *filter(None, bare)]))
 
 
 def _is_bare(node: Node | None) -> bool:
     """Whether this is an annotation without a value: `x: int`."""
     return node is not None and node.type == "assignment" and node.child_by_field_name("right") is None
-
-
-def _blank(text: str, nodes: Sequence[Node]) -> list[str]:
-    """The lines of a text with blanks in the place of these nodes."""
-    code = bytearray(text.encode())
-    for node in nodes:
-        part = code[node.start_byte : node.end_byte]
-        code[node.start_byte : node.end_byte] = bytes(each if each == ord("\n") else ord(" ") for each in part)
-    return code.decode(errors="replace").split("\n")
 
 
 def _adds_imports(old: Sequence[str], new: Sequence[str]) -> bool:

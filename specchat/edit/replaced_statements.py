@@ -12,17 +12,15 @@ from collections import Counter
 from collections.abc import Iterator
 
 from specchat.edit.statement_pairs import MIN_ABSORBED_FRACTION, StatementPairs, function_of, owners, with_below
+from specchat.syntax.languages import node_kinds
 from specchat.syntax.statements import Statement
 
 NAME = re.compile(r"[^\W\d]\w*")
 NO_ASSIGNMENTS = re.compile(
     r"if|while|elif|switch|match|for|binary|comparison"
 )  # their name is a condition, or what runs through
-KEYWORDS = frozenset(
-    ("self", "this", "return", "if", "for", "in", "not", "and", "or", "is", "raise", "assert", "while")
-)
-LOOPS = frozenset(("for_statement", "while_statement", "for_expression", "while_expression", "loop_expression"))
-JUMPS = frozenset(("return_statement", "return_expression", "raise_statement", "throw_statement"))
+KEYWORDS = frozenset(NAME.findall("self this return if for in not and or is raise assert while"))
+LOOPS, JUMPS = (node_kinds("statements", key) for key in ("loops", "jumps"))
 
 
 def replaced(pairs: StatementPairs) -> set[int]:

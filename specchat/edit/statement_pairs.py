@@ -10,12 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 
+from specchat.syntax.languages import node_kinds
 from specchat.syntax.statements import Statement
 
-PROSE_KINDS = frozenset(
-    ("paragraph", "atx_heading", "setext_heading", "list_item", "text", "block_quote", "pipe_table")
-)
-SCALAR_KINDS = frozenset(("string", "number", "integer", "float", "boolean", "true", "false", "null", "plain_scalar"))
+PROSE_KINDS, SCALAR_KINDS = (node_kinds("statements", key) for key in ("prose", "scalars"))
 MIN_SAME_KIND, MIN_OTHER_KIND = 0.3, 0.5  # how alike two versions of a statement are at least, by their words
 MIN_ABSORBED_FRACTION = 0.6  # of the words of a statement that a transformation put into another one
 MAX_NEIGHBOURS = 50

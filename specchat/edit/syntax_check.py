@@ -13,6 +13,7 @@ import tomllib
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from inspect import Parameter, Signature
 from itertools import zip_longest
@@ -219,24 +220,25 @@ def _builtin_signature(name: str) -> Signature | None:
         return None
 
 
-def _signature(arguments: ast.arguments) -> Signature:
-    plain = [*arguments.posonlyargs, *arguments.args]
-    first_default = len(plain) - len(arguments.defaults)
-    found = [
-        Parameter(
-            each.arg,
-            Parameter.POSITIONAL_ONLY if number < len(arguments.posonlyargs) else Parameter.POSITIONAL_OR_KEYWORD,
-            default=None if number >= first_default else Parameter.empty,
-        )
-        for number, each in enumerate(plain)
-    ]
-    if arguments.vararg:
-        found.append(Parameter(arguments.vararg.arg, Parameter.VAR_POSITIONAL))
-    for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
-        found.append(Parameter(each.arg, Parameter.KEYWORD_ONLY, default=None if default else Parameter.empty))
-    if arguments.kwarg:
-        found.append(Parameter(arguments.kwarg.arg, Parameter.VAR_KEYWORD))
-    return Signature(found)
+def _signature(arguments: ast.arguments) -> Signature | None:
+    """None for parameters that no function can have, such as two of one name."""
+    plain, only = [*arguments.posonlyargs, *arguments.args], arguments.kwonlyargs
+    optional = plain[len(plain) - len(arguments.defaults) :]
+    optional += [each for each, default in zip(only, arguments.kw_defaults, strict=True) if default]
+    kinds = (
+        (Parameter.POSITIONAL_ONLY, arguments.posonlyargs), (Parameter.POSITIONAL_OR_KEYWORD, arguments.args),
+        (Parameter.VAR_POSITIONAL, [arguments.vararg]), (Parameter.KEYWORD_ONLY, only),
+        (Parameter.VAR_KEYWORD, [arguments.kwarg]),
+    )  # fmt: skip
+    found = (
+        Parameter(each.arg, kind, default=None if each in optional else Parameter.empty)
+        for kind, arguments_of_kind in kinds
+        for each in arguments_of_kind
+        if each
+    )
+    with suppress(ValueError):
+        return Signature(list(found))
+    return None
 
 
 def _members(tree: ast.Module) -> set[str]:

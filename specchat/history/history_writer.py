@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.errors import HostError
-from specchat.file_lock import try_lock_byte, unlock_byte
+from specchat.file_lock import try_lock, unlock_byte
 from specchat.history.history_reader import (
     ANSWER_COLUMNS,
     BUSY_TIMEOUT_MILLISECONDS,
@@ -37,10 +37,7 @@ FLUSH_INTERVAL_SECONDS = 1.0
 MAX_SEARCHED_CHARACTERS = 256 * 2**10  # of a text: indexing takes seconds for 30 MB, and every client waits
 
 
-@dataclass(frozen=True)
-class TurnSnapshot:
-    answer: StoredAnswer
-    packed_steps: bytes = b""
+Snapshot = Callable[[], tuple[StoredAnswer, bytes]]  # the answer so far, and its packed steps
 
 
 class HistoryWriter(HistoryReader):
@@ -76,7 +73,7 @@ class HistoryWriter(HistoryReader):
         )  # fmt: skip
         self.flush()
 
-    def update_answer(self, turn_id: str, snapshot: Callable[[], TurnSnapshot]) -> None:
+    def update_answer(self, turn_id: str, snapshot: Snapshot) -> None:
         """Register a partial answer; the next flush calls `snapshot` and writes the result."""
         self._pending.snapshots[turn_id] = snapshot
 
@@ -257,7 +254,7 @@ class PendingWrites:
     """Statements and partial answers that are not written yet. They stay until the disk takes all of them."""
 
     statements: list[tuple[str, Sequence[Any]]] = field(default_factory=list[tuple[str, Sequence[Any]]])
-    snapshots: dict[str, Callable[[], TurnSnapshot]] = field(default_factory=dict[str, Callable[[], TurnSnapshot]])
+    snapshots: dict[str, Snapshot] = field(default_factory=dict[str, Snapshot])
 
     def __bool__(self) -> bool:
         return bool(self.statements or self.snapshots)
@@ -269,15 +266,15 @@ class PendingWrites:
                 _execute_or_skip(database, sql, values)
             for turn_id, take_snapshot in self.snapshots.items():
                 try:
-                    snapshot = take_snapshot()
-                    packed = pack_answer(snapshot.answer)
+                    answer, packed_steps = take_snapshot()
+                    packed = pack_answer(answer)
                 except (TypeError, ValueError, OverflowError, MemoryError):
                     log.exception("the partial answer of turn %s cannot be stored", turn_id)
                     continue
-                values = [snapshot.answer.text, *packed, turn_id]
+                values = [answer.text, *packed, turn_id]
                 _execute_or_skip(database, f"UPDATE turns SET partial = ?, {SET_ANSWER} WHERE id = ?", values)
-                if snapshot.packed_steps:
-                    _execute_or_skip(database, SET_STEPS, [turn_id, snapshot.packed_steps])
+                if packed_steps:
+                    _execute_or_skip(database, SET_STEPS, [turn_id, packed_steps])
             database.execute("COMMIT")
         finally:
             if database.in_transaction:
@@ -312,7 +309,7 @@ class WriterLocks:
         locks = path.with_name(path.name + ".writer-locks")
         _make_private(locks)
         self._file = locks.open("a+b", buffering=0)
-        if not try_lock_byte(self._file, os.getpid()):
+        if not try_lock(self._file, os.getpid()):
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     def is_alive(self, process_id: int) -> bool:
@@ -320,7 +317,7 @@ class WriterLocks:
         if process_id == os.getpid():
             return False
         try:
-            if not try_lock_byte(self._file, process_id):
+            if not try_lock(self._file, process_id):
                 return True
         except OSError:
             return True

@@ -25,5 +25,4 @@ engine_loading.py       which engines load, and what the others wait for
 loaded_engines.py       the engines in memory, and which one goes when another one needs room
 engine_interface.py     what the host expects of an engine
 event_batches.py        the events of an answer, merged and added up
-answer_sums.py          what each drafter brought, summed over the stored answers
 """

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from specchat.chat.events import Failed, Finished, Routed, StepDone
 from specchat.errors import UsageError
 from specchat.history.history_reader import ASK, StoredAnswer, Thread
-from specchat.history.history_writer import HistoryWriter, TurnSnapshot
+from specchat.history.history_writer import HistoryWriter
 from specchat.history.step_encoding import StepPacker
 from specchat.host.connection import ClientConnection
 from specchat.host.event_batches import EventBatcher, PartialAnswer
@@ -19,7 +19,7 @@ from specchat.host.protocol import RpcNotification
 from specchat.host.queue import TurnQueue
 from specchat.host.queued_work import Queued, TurnEvent
 from specchat.host.session_turns import SessionTurns
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat.profile.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -60,8 +60,8 @@ class LiveAnswer:
     def is_stored(self) -> bool:
         return self.session.is_stored and not self.is_completion
 
-    def snapshot(self) -> TurnSnapshot:
-        return TurnSnapshot(self.partial_answer.to_stored(), self.steps.packed())
+    def snapshot(self) -> tuple[StoredAnswer, bytes]:
+        return self.partial_answer.to_stored(), self.steps.packed()
 
 
 class AnswerDelivery:

@@ -6,34 +6,19 @@ A `Conversation` yields the same events as an engine in the same process.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from threading import Event as Flag
 
-from specchat.chat.events import Event, Failed, Finished, TextDelta, Totals
+from specchat.chat.events import Event, Failed
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import Request
 from specchat.chat.transcript import Turn
-from specchat.errors import HostError, UsageError, error_with_exit_code
+from specchat.errors import UsageError, error_with_exit_code
 from specchat.history.history_reader import CHAT, HistoryReader, StoredTurn
 from specchat.host.host_connection import HostConnection, connect
 from specchat.host.host_session import HostSession, SessionRequest
 from specchat.host.pending_answer import PendingAnswer
 
-__all__ = ["CompletionResult", "Conversation", "HostConnection", "SessionRequest", "connect"]
-
-
-@dataclass(frozen=True)
-class CompletionResult:
-    """The completion of a gap.
-
-    `finish_reason`: stop, lines, block, inside_line, length, timeout, cancelled, model_loading. `explanation` says what
-    the user should know about completions of this model, or what it waits for if it cannot be loaded yet.
-    """
-
-    text: str
-    finish_reason: str
-    totals: Totals = Totals()
-    explanation: str = ""
+__all__ = ["Conversation", "HostConnection", "SessionRequest", "connect"]
 
 
 class Conversation(HostSession):
@@ -56,27 +41,15 @@ class Conversation(HostSession):
     def fill(self, gap: FimRequest, cancelled: Flag) -> Iterator[Event]:
         """Yield the events of a completion, with the models of this session. It never waits for a model to load.
 
-        Setting `cancelled` ends it at once. SpecchatError when the engine fails. The conversation does not change.
+        Setting `cancelled` ends it at once. SpecchatError when the engine fails. The conversation does not change. The
+        last event is Finished: stop, lines, block, inside_line, length, timeout, cancelled, model_loading. Its
+        `explanation` says what the user should know about completions of this model, or what it waits for if it cannot
+        be loaded yet.
         """
         for event in PendingAnswer(self, gap, cancelled).events():
             if isinstance(event, Failed):
                 raise error_with_exit_code(event.message, event.exit_code)
             yield event
-
-    def complete(self, gap: FimRequest, cancelled: Flag | None = None) -> CompletionResult:
-        """The same, whole."""
-        parts = list[str]()
-        for event in self.fill(gap, cancelled or Flag()):
-            match event:
-                case TextDelta(text=text):
-                    parts.append(text)
-                case Finished(finish_reason="cancelled"):
-                    return CompletionResult("", "cancelled")
-                case Finished(finish_reason=reason, totals=totals, explanation=explanation):
-                    return CompletionResult("".join(parts), reason, totals, explanation)
-                case _:
-                    pass
-        raise HostError("the completion did not end")
 
     def versions(self) -> dict[str, tuple[str, ...]]:
         """For each shown turn the ids of its versions, itself among them, the oldest first."""

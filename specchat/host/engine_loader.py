@@ -19,7 +19,7 @@ from specchat.plugins.discovery import find_extensions
 from specchat.plugins.extension import Extension
 from specchat.plugins.own_plugins import missing_plugin
 from specchat.process_memory import permanent_objects
-from specchat.profile import BUILTIN_BACKEND, Profile
+from specchat.profile.keys import BUILTIN_BACKEND, Profile
 from specchat.weights.context_window import trained_context_window
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from specchat.chat.events import Event, Failed, LoadingProgress
 from specchat.errors import SpecchatError, first_line
 from specchat.host.engine_loader import LOADING, EngineLoader
 from specchat.host.loaded_engines import LoadedEngine, LoadedEngines, Room
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 
 log = logging.getLogger(__name__)
 

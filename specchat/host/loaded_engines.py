@@ -16,7 +16,7 @@ from threading import Event as Flag
 from specchat.chat.events import Event
 from specchat.host.engine_interface import Completer, Engine, EngineMemory
 from specchat.host.engine_loader import EngineLoader
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,6 @@ from specchat.host.protocol import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
-    PROTOCOL_VERSION,
     REQUEST_FAILED,
     JsonObject,
     RpcError,
@@ -124,7 +123,6 @@ def hello(handler: RpcHandler, client: ClientConnection, params: JsonObject) -> 
     history = handler.sessions.history
     return {
         **asdict(handler.identity),
-        "protocol": PROTOCOL_VERSION,
         "pid": os.getpid(),
         "state": handler.sessions.queue.models.state,
         "is_busy": bool(handler.sessions.delivery.live),

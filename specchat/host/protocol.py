@@ -38,7 +38,6 @@ from specchat.chat.tools import ANY_TOOL
 from specchat.chat.transcript import Turn
 from specchat.host.wire_values import JsonObject, from_json, to_json
 
-PROTOCOL_VERSION = 3
 MAX_LINE_BYTES = 32 * 2**20
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603

@@ -18,7 +18,7 @@ from specchat.host.engine_loading import ModelLoading
 from specchat.host.loaded_engines import LoadedEngine
 from specchat.host.queued_work import Queued, QueuedCompletion, QueuedTurn, Running, TurnEvent, next_step
 from specchat.process_memory import release_free_memory
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 
 QUIET_SECONDS = 0.5  # without work, after which free memory goes back to the system
 STEPS_OF_COMPLETION = 4  # before each step of a turn

@@ -14,7 +14,7 @@ from specchat.errors import ModelError, SpecchatError, first_line
 from specchat.host.engine_interface import Answer, Completer
 from specchat.host.loaded_engines import LoadedEngine
 from specchat.host.session_turns import SessionTurns
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from specchat.chat.request import Request
 from specchat.chat.transcript import Question, TextOwner, Turn
 from specchat.history.history_reader import StoredTurn
 from specchat.host.protocol import request_from_json
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 
 
 class SessionTurns:

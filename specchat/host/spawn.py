@@ -180,31 +180,28 @@ def find_host() -> socket.socket | None:
         raise HostError(f"{address_file(folder)}: {refused}{error.strerror or error}") from None
 
 
-def peer_uid(peer: socket.socket) -> int | None:
-    """The user id of the peer process; None where the system has no such call, or over TCP."""
-    if peer.family == socket.AF_INET:
-        return None
-    if hasattr(socket, "SO_PEERCRED"):
-        _pid, uid, _gid = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        return uid
-    if sys.platform == "darwin":
-        _version, uid = struct.unpack("II", peer.getsockopt(0, DARWIN_LOCAL_PEERCRED, 76)[:8])
-        return uid
-    return None
+def _peer_ids(peer: socket.socket) -> tuple[int | None, int | None]:
+    """The peer process and its user; None where the system does not tell it, or over TCP."""
+    if peer.family != socket.AF_INET and hasattr(socket, "SO_PEERCRED"):
+        process_id, uid, _gid = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        return process_id or None, uid
+    if peer.family != socket.AF_INET and sys.platform == "darwin":
+        return None, struct.unpack("II", peer.getsockopt(0, DARWIN_LOCAL_PEERCRED, 76)[:8])[1]
+    return None, None
 
 
 def listening_process() -> int | None:
     """The process that listens on the socket of the host, where the kernel tells it (Linux) and it is this user's."""
     with contextlib.suppress(HostError):
-        if hasattr(socket, "SO_PEERCRED") and (peer := find_host()):
+        if peer := find_host():
             with peer:
-                return struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0] or None
+                return _peer_ids(peer)[0]
     return None
 
 
 def check_same_user(peer: socket.socket) -> None:
     """PermissionError when the peer process belongs to another user."""
-    uid = peer_uid(peer)
+    _process_id, uid = _peer_ids(peer)
     if uid not in (None, user_id()):
         raise PermissionError(f"the process at the other end belongs to user {uid}, not {user_id()}")
 

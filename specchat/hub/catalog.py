@@ -24,7 +24,7 @@ from specchat.profile.keys import EMBEDDED, STARTER
 CATALOG_FILE = Path(__file__).with_name("catalog.toml")
 SIZES_FILE = Path(__file__).with_name("catalog_sizes.json")
 GPU_SIZES_GB = (8, 12, 16, 24, 48, 80, 96)
-HEAD_LAYERS = {"eagle3": 1, "dflash": 5, "mtp": 1}  # of the kinds that the engine runs; others are only known by name
+HEAD_LAYERS = {"eagle3": 1, "dflash": 5, "mtp": 1}  # of the kinds whose sizes are known; DFlash is of a plugin
 HEAD_KEYS = ("hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim")  # that heads have of their target
 
 
@@ -157,13 +157,7 @@ def _architecture(name: str) -> Architecture:
 
 
 def _entry(table: Mapping[str, Any]) -> CatalogEntry:
-    return CatalogEntry(
-        id=table["id"], token_family=table["token_family"], licence=table["licence"],
-        released=table["released"], purposes=tuple(table["purposes"]), config=table["config"],
-        not_recommended=table.get("not_recommended", ""), is_gated=table.get("gated", False),
-        is_fim=table.get("fim", False),
-        same_shape_models=tuple(table.get("same_shape", ())),
-        heads=tuple(PublishedHead(**head) for head in table.get("heads", ())),
-        draft_models=tuple(table.get("draft_models", ())),
-        package=PackageSource(**table["package"]) if "package" in table else None, title=table.get("title", ""),
-    )  # fmt: skip
+    values: dict[str, Any] = {key: tuple(each) if isinstance(each, list) else each for key, each in table.items()}
+    values["heads"] = tuple(PublishedHead(**head) for head in table.get("heads", ()))
+    values["package"] = PackageSource(**table["package"]) if "package" in table else None
+    return CatalogEntry(**values)

@@ -10,9 +10,9 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from math import log2
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Any
 from specchat.devices import CPU, CUDA, KINDS, DeviceKind, may_have_gpu
 from specchat.errors import last_output_line
 from specchat.hub.memory_plan import GIB, usable_gpu_bytes
-from specchat.paths import cache_folder, read_json_object, write_atomically
+from specchat.paths import cache_folder, read_json_object, remember
 from specchat.python_child import PACKAGE_FOLDER, python_command
 
 # Features, and the flags that show them, also those of similar features on other CPUs.
@@ -35,20 +35,7 @@ COPY_REPEATS = 4
 BUSY_CORES_SHARE = 0.5  # of the cores, in the last minute
 PROBE_TIMEOUT_SECONDS = 60.0
 SIMULATED_NAME = "a GPU with"
-# GB/s by words of the name that the driver reports; the first that occur in it count, so longer names stand first.
-BANDWIDTHS = {
-    "RTX 5090": 1792, "RTX 5080": 960, "RTX 5070 Ti": 896, "RTX 5070": 672, "RTX 5060 Ti": 448, "RTX 5060": 448,
-    "RTX 4090": 1008, "RTX 4080 SUPER": 736, "RTX 4080": 717, "RTX 4070 Ti SUPER": 672, "RTX 4070": 504,
-    "RTX 4060 Ti": 288, "RTX 4060": 272, "RTX 3090 Ti": 1008, "RTX 3090": 936, "RTX 3080 Ti": 912, "RTX 3080": 760,
-    "RTX 3070 Ti": 608, "RTX 3070": 448, "RTX 3060 Ti": 448, "RTX 3060": 360, "RTX 2080 Ti": 616, "RTX A6000": 768,
-    "RTX 6000 Ada": 960, "RTX PRO 6000": 1792, "L40S": 864, "L4": 300, "A10": 600, "A100-SXM4-80GB": 2039,
-    "A100 80GB PCIe": 1935, "Tesla T4": 320, "GH200": 4000, "H200": 4800, "H100 NVL": 3938, "H100 PCIe": 2000,
-    "H100": 3350, "B200": 8000,
-}  # fmt: skip
-# A GPU of which only the size is known (--memory): a usual one of at most this size, in GB. Larger ones are not slower.
-USUAL_GPUS = {
-    8: "RTX 4060", 12: "RTX 3060", 16: "RTX 5060 Ti", 24: "RTX 3090", 48: "RTX 6000 Ada", 80: "H100 PCIe", 96: "GH200",
-}  # fmt: skip
+GPU_BANDWIDTHS_FILE = Path(__file__).with_name("gpu_bandwidths.toml")
 
 
 @dataclass(frozen=True)
@@ -138,12 +125,14 @@ def gpu_bandwidth(device: Device) -> Bandwidth | None:
     """The bandwidth of a GPU, or of a usual one of its size where only that is known; None for an unknown one."""
     if device.kind is not CUDA:
         return None
+    tables = tomllib.loads(GPU_BANDWIDTHS_FILE.read_text(encoding="utf-8"))
+    bandwidths, usual = tables["bandwidths"], tables["usual"]
     if device.name.startswith(SIMULATED_NAME):
-        sizes = [size for size in USUAL_GPUS if size * 2**30 <= device.total_bytes]
-        name = USUAL_GPUS[max(sizes)] if sizes else ""
+        sizes = [size for size in map(int, usual) if size * 2**30 <= device.total_bytes]
+        name = usual[str(max(sizes))] if sizes else ""
     else:
-        name = next((part for part in BANDWIDTHS if re.search(rf"\b{part}\b", device.name)), "")
-    return Bandwidth(BANDWIDTHS[name] * 1e9, name) if name else None
+        name = next((part for part in bandwidths if re.search(rf"\b{part}\b", device.name)), "")
+    return Bandwidth(bandwidths[name] * 1e9, name) if name else None
 
 
 def main_memory() -> Device:
@@ -215,8 +204,7 @@ def keep_bandwidth(bytes_per_second: float, *, is_lasting: bool = True) -> float
     """The nearest of ..., 5, 10, 20, 40, ... GB/s, because other digits are noise; stored if it is to last."""
     rounded = 10e9 * 2.0 ** round(log2(bytes_per_second / 10e9))
     if is_lasting:
-        with suppress(OSError):  # the next start measures again
-            write_atomically(_bandwidth_file(), json.dumps({cpu_name(): rounded}))
+        remember(_bandwidth_file(), {cpu_name(): rounded})
     return rounded
 
 

@@ -14,8 +14,7 @@ from specchat.hub.memory_plan import GIB, QUANTIZED_FORMATS
 from specchat.hub.recommend import READING_TOKENS_PER_SECOND, TIGHT, ModelPair, fit_label, format_gib, memory_budget
 from specchat.paths import hub_repo_folder
 from specchat.plugins.own_plugins import install_line, missing_variant
-from specchat.profile import Limits, Models
-from specchat.profile.keys import AUTO
+from specchat.profile.keys import AUTO, Limits, Models
 from specchat.profile.validation import key_info
 
 USUAL_BYTES_PER_SECOND = 100e6 / 8  # of a download: 100 Mbit/s

@@ -62,7 +62,7 @@ DAYS_OF_YEAR = 365.25
 
 @dataclass(frozen=True)
 class DrafterChoice:
-    kind: str = ""  # "eagle3", "dflash", "draft"; "" for none
+    kind: str = ""  # "eagle3", "mtp", "draft"; "" for none
     id: str = ""
     model: QuantizedModel | None = None
     language: str = ""  # of a head that was trained on one language only

@@ -11,7 +11,7 @@ from specchat.devices import check_available, default_device, gpu_memory, has_cp
 from specchat.forward.native.native_build import INSTRUCTION_SETS
 from specchat.hub.machine import main_memory
 from specchat.loading.load_plan import ComputeFeatures, plan_load
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 
 SPARE_SHARE = 0.1  # of the free memory, for what no plan knows
 

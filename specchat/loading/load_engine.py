@@ -48,7 +48,8 @@ from specchat.loading.load_plan import HeadPlan, LoadPlan, ModelPlan, plan_load
 from specchat.paths import kv_folder
 from specchat.plugins.own_plugins import OTHER_TOKENS_VARIANT, missing_variant
 from specchat.process_memory import collect_all
-from specchat.profile import Profile, all_drafters
+from specchat.profile.drafter_names import all_drafters
+from specchat.profile.keys import Profile
 from specchat.profile.shipped_drafters import with_shipped_drafters
 from specchat.text.thinking import import_parser
 from specchat.text.tokenizer import Tokenizer, check_same_tokens

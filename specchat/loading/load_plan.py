@@ -23,8 +23,7 @@ from specchat.hub.memory_plan import MemoryPlan, QuantizedModel, plan_memory
 from specchat.hub.recommend import FITS, TIGHT, TOO_LARGE, fit_label, format_gib
 from specchat.hub.safetensors_headers import read_architecture
 from specchat.paths import read_json_object, read_text_config
-from specchat.profile import Models, Profile
-from specchat.profile.keys import AUTO
+from specchat.profile.keys import AUTO, Models, Profile
 from specchat.profile.shipped_drafters import with_shipped_drafters
 from specchat.weights.gguf.gguf_file import read_gguf, shard_paths
 from specchat.weights.gguf.gguf_sources import local_gguf

@@ -54,7 +54,7 @@ def register_decoding_forms() -> Sequence[Extension]:  # type: ignore[empty-body
 def register_servers() -> Sequence[Extension]:  # type: ignore[empty-body]
     """Servers that answer instead of models of this machine: `backend = NAME` under `[models]`, with a `url`.
 
-    The object is `(specchat.profile.Profile, Callable[[specchat.chat.events.Event], None]) ->
+    The object is `(specchat.profile.keys.Profile, Callable[[specchat.chat.events.Event], None]) ->
     specchat.host.engine_interface.Engine`: it connects, and reports progress.
     """
 

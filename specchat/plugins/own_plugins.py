@@ -9,14 +9,14 @@ OTHER_TOKENS_VARIANT = "retokenized"  # drafts by a draft model that has other t
 PLUGIN_BY_VARIANT: Mapping[str, str] = dict.fromkeys(
     (
         "recycling", "lookahead", "exit", OTHER_TOKENS_VARIANT, "assistant", "eagle", "medusa", "hydra", "peagle",
-        "dflash2", "dspark",
+        "dflash", "dflash2", "dspark",
     ),
     "heads",
 )  # fmt: skip
 OWN_PLUGINS: Mapping[str, str] = {  # by command
     **{name: name for name in ("train", "fleet", "bench", "mcp", "web", "serve")},
     **dict.fromkeys(("acp", "lsp", "editors"), "editors"),
-    **dict.fromkeys(("verify", "vram"), "bench"),
+    **dict.fromkeys(("verify", "vram", "stats", "inspect"), "bench"),
 }
 
 

@@ -11,40 +11,8 @@
     shipped_drafters.py   the default target, and the drafters that are part of specchat for a target
     settings.py           the settings of a conversation: one value from all of these sources
     screen_file.py        `screen.toml` beside them: where it is, and its switches
-    json_schema.py        the JSON schema of a profile, for editors
 
 Precedence, the strongest first: what was changed in the conversation, option, environment, project file, profile, user
 file, model and advice, default. Front ends read all of them; the engine process is sent the result.
 Knows no model and imports no torch.
 """
-
-from specchat.profile.drafter_names import DRAFTER_NAMES, DRAFTERS, all_drafters
-from specchat.profile.keys import (
-    AGENT_MODES,
-    AGENT_OFF,
-    AGENT_ON,
-    AGENT_PLAN,
-    ANSWER_FORMATS,
-    BUILTIN_BACKEND,
-    FREE_ANSWER,
-    GRAMMAR_ANSWER,
-    REQUEST_KINDS,
-    SERVER_BACKENDS,
-    THINKING_MODES,
-    WEIGHT_CHOICES,
-    Limits,
-    Models,
-    Profile,
-    Prompt,
-    RouteRule,
-    Sampling,
-)
-from specchat.profile.profile_files import DEFAULT_PROFILE, EDIT_PROFILE, load_profile, profile_names
-
-__all__ = [
-    "AGENT_MODES", "AGENT_OFF", "AGENT_ON", "AGENT_PLAN", "ANSWER_FORMATS",
-    "BUILTIN_BACKEND", "DEFAULT_PROFILE", "DRAFTERS", "DRAFTER_NAMES", "EDIT_PROFILE",
-    "FREE_ANSWER", "GRAMMAR_ANSWER", "REQUEST_KINDS", "SERVER_BACKENDS", "THINKING_MODES", "WEIGHT_CHOICES",
-    "Limits", "Models", "Profile", "Prompt", "RouteRule", "Sampling", "all_drafters",
-    "load_profile", "profile_names",
-]  # fmt: skip

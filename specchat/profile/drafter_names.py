@@ -47,10 +47,6 @@ DRAFTERS: Mapping[str, DrafterInfo] = {
         "multi-token prediction layers of the model", "a target whose checkpoint has MTP layers",
         builder="specchat.drafters.eagle.eagle_drafter:build_mtp",
     ),
-    "dflash": DrafterInfo(
-        "a head that proposes a block at once", "a DFlash head trained for this target",
-        builder="specchat.drafters.dflash:build",
-    ),
 }  # fmt: skip
 DRAFTER_NAMES = tuple(DRAFTERS)
 

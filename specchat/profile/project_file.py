@@ -11,10 +11,11 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, cast
 
-from specchat.errors import ProfileError
+from specchat.errors import InputError, ProfileError
 from specchat.paths import read_json_object, write_atomically
 from specchat.profile.profile_files import read_settings_file
 from specchat.profile.validation import SettingsSource
+from specchat.regular_file import read_regular_file
 
 PROJECT_FILE = ".specchat.toml"
 MAX_FILE_BYTES = 2**20
@@ -67,13 +68,9 @@ def find_project_file(folder: Path) -> ProjectFile | None:
 def read_project_file(path: Path) -> ProjectFile:
     """Read this file; ProfileError when that fails."""
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise ProfileError(f"{path}: cannot be read: {error.strerror}") from error
-    if len(content) > MAX_FILE_BYTES:
-        raise ProfileError(f"{path}: larger than {MAX_FILE_BYTES} bytes, which is too large for settings")
-    return ProjectFile(path.resolve(), content)
+        return ProjectFile(path.resolve(), read_regular_file(path, MAX_FILE_BYTES))
+    except InputError as error:
+        raise ProfileError(str(error)) from error
 
 
 class TrustStore:

@@ -28,10 +28,6 @@ from specchat.profile.validation import SettingsSource, merge_sources
 
 EMPTY: Mapping[str, Any] = {}
 KEYS_OF_ENGINE = ("models.", "speculation.")
-REMOVED_KEYS = {  # in conversations that were stored before
-    "speculation.acceptance_test", "prompt.reference_corpus", "routes.location", "routes.variants", "routes.budget",
-    "drafter_orders",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -142,12 +138,4 @@ def _table(stored: Mapping[str, Any], name: str) -> dict[str, Any]:
     value = stored.get(name) or {}
     if not isinstance(value, dict):
         raise ProfileError(f"the settings of a conversation: {name} must be an object, not {value!r}")
-    table = _without_removed(cast("dict[str, Any]", value))
-    rules = [_without_removed(rule, "routes.") if isinstance(rule, dict) else rule for rule in table.get("routes", ())]
-    return {**table, "routes": rules} if rules else table
-
-
-def _without_removed(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Tables, flat keys or a rule, without the keys that profiles do not have any more."""
-    known = ((key, each) for key, each in table.items() if f"{prefix}{key}" not in REMOVED_KEYS)
-    return {key: _without_removed(each, f"{key}.") if isinstance(each, dict) else each for key, each in known}
+    return cast("dict[str, Any]", value)

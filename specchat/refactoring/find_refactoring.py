@@ -35,8 +35,6 @@ from specchat.refactoring.splices import (
 from specchat.refactoring.values import add_parameter, set_value
 from specchat.syntax import language_of
 
-HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".hxx")
-
 
 @dataclass(frozen=True)
 class Refactoring:
@@ -126,32 +124,30 @@ def _checked(refactoring: Refactoring) -> Refactoring:
 
 
 def _make_step(source: Source, text: str, operation: ops.Operation, area: Area) -> Step:
-    language = language_of(source.name, text)
+    language, path = language_of(source.name, text), Path(source.name).absolute()
     match operation:
         case ops.Rename():
-            return _make_renaming(source, text, operation, area)
-        case ops.Remove(what=ops.Removable.UNUSED_IMPORTS) | ops.SortImports() | ops.Move() if language != PYTHON:
-            raise UnknownLanguageError("only imports and moves of Python are known")
+            return (
+                rename_in_part(source.name, text, operation, area)
+                if language == PYTHON
+                else rename_identifier(text, language, operation, area, path)
+            )
+        case (
+            ops.Remove(what=ops.Removable.UNUSED_IMPORTS) | ops.SortImports() | ops.Move()
+            | ops.RemoveDefinition() | ops.AddParameter()
+        ) if language != PYTHON:  # fmt: skip
+            raise UnknownLanguageError("only imports, definitions and parameters of Python are known")
         case ops.Remove(what=ops.Removable.UNUSED_IMPORTS):
             return remove_unused_imports(text, source.name, operation, area)
         case ops.Remove():
             return remove_things(text, language, operation, area)
         case ops.RemoveDefinition():
-            return remove_definition(text, language, operation, Path(source.name).absolute())
+            return remove_definition(text, operation, path)
         case ops.SortImports():
             return sort_imports(text, source.name, area)
         case ops.SetValue():
             return set_value(text, language, operation, area)
         case ops.AddParameter():
-            return add_parameter(text, language, operation, area, Path(source.name).absolute())
+            return add_parameter(text, operation, area, path)
         case ops.Move():
             return move_statement(text, operation)
-
-
-def _make_renaming(source: Source, text: str, rename: ops.Rename, area: Area) -> Step:
-    language = language_of(source.name, text)
-    if language == PYTHON:
-        return rename_in_part(source.name, text, rename, area)
-    if source.name.endswith(HEADER_SUFFIXES):
-        raise RefusedError("other files include a header")
-    return rename_identifier(text, language, rename, area, Path(source.name).absolute())

@@ -14,38 +14,30 @@ from pathlib import Path
 from tree_sitter import Node
 
 from specchat.edit.operations import NameKind, Rename, of_kind
-from specchat.refactoring.language_rules import ANY_FIELD, Declares, LanguageRules, rules_of
-from specchat.refactoring.project_mentions import SCRIPTS, check_other_languages
+from specchat.refactoring.language_rules import ANY_FIELD, LanguageRules, rule_words, rules_of
+from specchat.refactoring.project_mentions import check_other_languages
 from specchat.refactoring.python_text import one_of
 from specchat.refactoring.removals import find_area, parsed
 from specchat.refactoring.splices import Area, RefusedError, Splice, Step, UnknownLanguageError, count_of
-from specchat.syntax.parse import COMMENT_TYPES, ancestors, field_of, find_nodes, node_text, syntax_tree
+from specchat.syntax.parse import (
+    COMMENT_TYPES,
+    ancestors,
+    blanked,
+    contains,
+    field_of,
+    find_nodes,
+    line_of,
+    node_text,
+    syntax_tree,
+)
 
 NAME = re.compile(r"[^\W\d][\w$]*")
-SPECIAL_NAMES = frozenset(
-    ("arguments", "eval", "undefined", "NaN", "Infinity", "self", "Self", "super", "this", "main", "init", "_",
-     "constructor", "async", "await", "let", "static", "yield", "of", "get", "set", "var", "record", "nil", "iota",
-     "true", "false")
-)  # fmt: skip
-# What may stand around a function that a comment documents.
-AROUND_FUNCTIONS = (
-    "variable_declarator", "lexical_declaration", "variable_declaration", "export_statement", "assignment_expression",
-    "expression_statement", "pair",
-)  # fmt: skip
-# Macros of Rust whose arguments are expressions.
-KNOWN_MACROS = frozenset(
-    ("println", "print", "eprintln", "eprint", "format", "write", "writeln", "assert", "assert_eq", "assert_ne",
-     "panic", "debug_assert", "debug_assert_eq", "debug_assert_ne", "vec", "dbg", "todo", "unreachable",
-     "unimplemented", "anyhow", "bail")
-)  # fmt: skip
-
-
-MARKS = ("attribute_item", "annotation", "marker_annotation", "decorator")
+SPECIAL_NAMES, AROUND_FUNCTIONS, KNOWN_MACROS, MARKS, OUTSIDE, WHOLE_BODIES = (
+    rule_words("renaming", key)
+    for key in ("special_names", "around_functions", "known_macros", "marks", "outside", "whole_bodies")
+)
+HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".hxx")
 STRING = re.compile(r'"(?:\\.|[^"\\])*"')
-COMMENT_DIRECTIVE = re.compile(r"^//(?:go:linkname|export)\b.*", re.MULTILINE)
-# how JavaScript reaches a name: a property of all, code in a string, a type in a comment
-LOOKUPS = r"\b(?:window|globalThis|self|global)(?:\.|\[[\"'`]){name}\b|[\"'`]\s*{name}\(|@\w+\s*\{{[^}}\n]*\b{name}\b"
-OUTSIDE = ("export_specifier", "jsx_opening_element", "jsx_closing_element", "jsx_self_closing_element")
 
 
 @dataclass(frozen=True)
@@ -65,13 +57,12 @@ class NameUse:
     declarations: tuple[Declaration, ...]
     places: tuple[tuple[Node, Declaration], ...]
 
-    def of(self, chosen: Declaration) -> list[Node]:
-        return [node for node, declaration in self.places if declaration.scope == chosen.scope]
-
 
 def rename_identifier(text: str, language: str, rename: Rename, area: Area, path: Path) -> Step:
     """The renaming as changes of the text. RefusedError says why it is not certain."""
     rules = rules_of(language)
+    if path.suffix in HEADER_SUFFIXES:
+        raise RefusedError("other files include a header")
     if not rules.name_types:
         raise UnknownLanguageError(f"names of {language or 'plain text'} are not known")
     root = syntax_tree(text, language)
@@ -82,12 +73,12 @@ def rename_identifier(text: str, language: str, rename: Rename, area: Area, path
     found = find_uses(root, language, rules, rename.old)
     if not found.declarations and not path.is_file() and (nodes := _names(root, language, rules, rename.old)):
         return _rename_free(text, rules, rename, nodes)
-    chosen = _choose(root, found, rules, rename, (area, find_area(text, language, rename.scope)))
+    chosen = _choose(root, found, rules, rename, area.overlap(find_area(text, language, rename.scope)))
     if chosen.scope.parent is None and language == "go" and not path.is_file():
         raise RefusedError(f"other files of the package may use `{rename.old}`")
     if chosen.scope.parent is None and chosen.kind is not NameKind.IMPORT:
-        check_other_languages(path, language, rename.old)
-    nodes = found.of(chosen)
+        check_other_languages(path, rules, rename.old)
+    nodes = [node for node, declaration in found.places if declaration.scope == chosen.scope]
     _check_exports(nodes, chosen, rename)
     _check_marks(chosen, rules, rename)
     splices = tuple(_splice(node, rules, rename) for node in nodes)
@@ -104,10 +95,8 @@ def _rename_word(text: str, root: Node, language: str, rules: LanguageRules, ren
     Comments and strings are known all the same. A function stands between lines that begin with `}`.
     """
     _check_text(text, root, language, rules, rename)
-    raw, word = text.encode(), rf"(?<!\w){re.escape(rename.old)}(?!\w)"
-    code = bytearray(raw)
-    for each in find_nodes(root, language, (*COMMENT_TYPES, "string_literal", "char_literal")):
-        code[each.start_byte : each.end_byte] = re.sub(rb"[^\n]", b" ", raw[each.start_byte : each.end_byte])
+    word = rf"(?<!\w){re.escape(rename.old)}(?!\w)"
+    code = blanked(text, find_nodes(root, language, (*COMMENT_TYPES, "string_literal", "char_literal")))
     places = [match.start() for match in re.finditer(word.encode(), code)]
     start, end = (code.rfind(b"\n}", 0, places[0]), code.find(b"\n}", places[-1])) if places else (0, -1)
     function = code[start + 2 if start >= 0 else 0 : end].decode() if end >= 0 else ""
@@ -148,7 +137,7 @@ def find_uses(root: Node, language: str, rules: LanguageRules, name: str) -> Nam
     for node in nodes:
         around = {each.type for each in ancestors(node)}
         if _is_in(node, rules.refused) or any(kind in around for kind, part in rules.refused if part == ANY_FIELD):
-            raise RefusedError(f"`{name}` in line {_line(node)} may be something else")
+            raise RefusedError(f"`{name}` in line {line_of(node)} may be something else")
         if language == "rust":
             _check_macro(node)
         if declaration := _declaration(node, rules):
@@ -156,7 +145,7 @@ def find_uses(root: Node, language: str, rules: LanguageRules, name: str) -> Nam
     _check_repeated(declarations, rules, name)
     places: list[tuple[Node, Declaration]] = []
     for node in nodes:
-        containing = [each for each in declarations if _contains(each.scope, node)]
+        containing = [each for each in declarations if contains(each.scope, node)]
         if containing:
             places.append((node, min(containing, key=lambda each: each.scope.end_byte - each.scope.start_byte)))
     _check_order(places, declarations, rules, name)
@@ -172,24 +161,24 @@ def _check_text(text: str, root: Node, language: str, rules: LanguageRules, rena
         raise RefusedError(f"`{rename.new}` is no name in this language")
     if rename.old == rename.new or (language == "go" and rename.old[0].isupper() != rename.new[0].isupper()):
         raise RefusedError("the new name means something else")
-    if rules.unsafe_text and re.search(rules.unsafe_text, text):
+    if rules.unsafe_text and re.search(rules.unsafe_text, text, re.VERBOSE):
         raise RefusedError("the file may find names in other ways")
-    _check_lookups(text, root, language, rename)
+    _check_lookups(text, root, language, rules, rename)
 
 
-def _check_lookups(text: str, root: Node, language: str, rename: Rename) -> None:
+def _check_lookups(text: str, root: Node, language: str, rules: LanguageRules, rename: Rename) -> None:
     """RefusedError where a macro, a string or a format may name it."""
     word = re.compile(rf"(?<!\w){re.escape(rename.old)}(?!\w)")
     if any(word.search(node_text(each)) for each in find_nodes(root, language, ("preproc_arg",))):
         raise RefusedError(f"a macro names `{rename.old}`")
     if language in ("c", "cpp"):
         _check_macros(text, rename.old)
-    if language in SCRIPTS and re.search(LOOKUPS.format(name=re.escape(rename.old)), text):
+    lookups = rules.lookups.strip().format(name=re.escape(rename.old))
+    if lookups and re.search(lookups, text, re.MULTILINE):
         raise RefusedError(f"the program may look up `{rename.old}` by a string")
     marks = (string for each in find_nodes(root, language, MARKS) for string in STRING.findall(node_text(each)))
-    directives = COMMENT_DIRECTIVE.findall(text) if language == "go" else []
-    if any(map(word.search, (*marks, *directives))):
-        raise RefusedError(f"an annotation or a directive names `{rename.old}`")
+    if any(map(word.search, marks)):
+        raise RefusedError(f"an annotation names `{rename.old}`")
     strings = find_nodes(root, language, ("string_content",)) if language == "rust" else []
     if any(re.search(rf"\{{{re.escape(rename.old)}[:}}]", node_text(each)) for each in strings):
         raise RefusedError(f"a format string names `{rename.old}`")
@@ -203,13 +192,9 @@ def _check_macros(text: str, name: str) -> None:
             raise RefusedError(f"the macro `{called}` takes `{name}` as a text")
 
 
-def _choose(root: Node, found: NameUse, rules: LanguageRules, rename: Rename, areas: Sequence[Area]) -> Declaration:
+def _choose(root: Node, found: NameUse, rules: LanguageRules, rename: Rename, area: Area) -> Declaration:
     """The one declaration that the instruction means."""
-    here = [
-        each
-        for each in found.declarations
-        if all(part.holds(each.name.start_byte, each.name.end_byte) for part in areas)
-    ]
+    here = [each for each in found.declarations if area.holds(each.name.start_byte, each.name.end_byte)]
     here = of_kind(here, rename.kind, lambda each: each.kind)
     fitting = {each.scope.id: each for each in reversed(here)}
     if len(fitting) != 1:
@@ -249,7 +234,7 @@ def _check_exports(nodes: Sequence[Node], chosen: Declaration, rename: Rename) -
         around = node.parent.type if node.parent else ""
         is_exported = around == "export_specifier" and chosen.kind is NameKind.IMPORT
         if is_exported or (around.startswith("jsx_") and is_first_changed):
-            raise RefusedError(f"`{rename.old}` in line {_line(node)} means something outside")
+            raise RefusedError(f"`{rename.old}` in line {line_of(node)} means something outside")
 
 
 def _check_marks(chosen: Declaration, rules: LanguageRules, rename: Rename) -> None:
@@ -293,14 +278,13 @@ def _declaration(node: Node, rules: LanguageRules) -> Declaration | None:
         child, parent = parent, parent.parent
     if parent is None:
         return None
-    declares = rules.declarations.get((parent.type, field_of(child)))
-    if declares is None or not _is_new_variable(parent):
+    kind, is_outer = rules.declarations.get((parent.type, field_of(child)), (NameKind.ANY, False))
+    if not kind or not _is_new_variable(parent):
         return None
-    is_function = node.parent is not None and node.parent.type == "function_declarator"
-    if is_function and declares.kind is NameKind.VARIABLE:
-        declares = Declares(NameKind.FUNCTION, is_outer=True)
-    scope = _scope_of(parent, declares, rules)
-    return Declaration(node, parent, scope, declares.kind) if scope else None
+    if kind is NameKind.VARIABLE and node.parent is not None and node.parent.type == "function_declarator":
+        kind, is_outer = NameKind.FUNCTION, True
+    scope = _scope_of(parent, rules, is_outer=is_outer)
+    return Declaration(node, parent, scope, kind) if scope else None
 
 
 def _is_new_variable(statement: Node) -> bool:
@@ -312,12 +296,12 @@ def _is_new_variable(statement: Node) -> bool:
     return True
 
 
-def _scope_of(statement: Node, declares: Declares, rules: LanguageRules) -> Node | None:
+def _scope_of(statement: Node, rules: LanguageRules, *, is_outer: bool) -> Node | None:
     if statement.type in ("preproc_def", "preproc_function_def"):
         return next((each for each in ancestors(statement) if each.parent is None), None)
     is_var = statement.parent is not None and statement.parent.type == "variable_declaration"
     scopes = rules.function_scopes if is_var and rules.function_scopes else rules.scopes
-    scope = statement.parent if declares.is_outer else statement
+    scope = statement.parent if is_outer else statement
     while scope is not None and scope.type not in scopes:
         scope = scope.parent
     if scope is not None and scope.type == "parameter_list":  # of C: those of a definition count in its body
@@ -330,70 +314,50 @@ def _scope_of(statement: Node, declares: Declares, rules: LanguageRules) -> Node
 
 def _check_repeated(declarations: Sequence[Declaration], rules: LanguageRules, name: str) -> None:
     """RefusedError for a name that one scope declares more than once, if that may be two things."""
-    by_scope: dict[int, list[Declaration]] = {}
-    for each in declarations:
-        by_scope.setdefault(each.scope.id, []).append(each)
-    for group in by_scope.values():
+    for scope in dict.fromkeys(each.scope.id for each in declarations):
+        group = [each for each in declarations if each.scope.id == scope]
         kinds = {each.kind for each in group}
         if len(group) > 1 and (len(kinds) > 1 or not kinds <= rules.repeatable):
-            raise RefusedError(f"`{name}` is declared again in line {_line(group[1].name)}")
+            raise RefusedError(f"`{name}` is declared again in line {line_of(group[1].name)}")
         bodies = [each for each in group if each.statement.type == "function_definition"]
         if len(bodies) > 1:
-            raise RefusedError(f"`{name}` is defined again in line {_line(bodies[1].name)}")
+            raise RefusedError(f"`{name}` is defined again in line {line_of(bodies[1].name)}")
 
 
 def _check_order(
     places: Sequence[tuple[Node, Declaration]], declarations: Sequence[Declaration], rules: LanguageRules, name: str
 ) -> None:
     """RefusedError for a place before a declaration, or in its value, that may refer to an outer one."""
-    first: dict[int, Declaration] = {}
-    for each in declarations:
-        if each.scope.id not in first or each.name.start_byte < first[each.scope.id].name.start_byte:
-            first[each.scope.id] = each
-    for node, declaration in places:
-        if not rules.ordered or declaration.kind not in (NameKind.VARIABLE, NameKind.CONSTANT):
+    for node, declaration in places if rules.ordered else ():
+        if declaration.kind not in (NameKind.VARIABLE, NameKind.CONSTANT):
             continue
-        earliest = first[declaration.scope.id]
-        is_early = node.start_byte < earliest.name.start_byte and declaration.scope.parent is not None
-        is_nested = any(each.scope != declaration.scope and _contains(each.scope, node) for each in declarations)
-        own = [each for each in declarations if each.scope == declaration.scope]
+        own = [each for each in declarations if each.scope == declaration.scope]  # in the order of the text
+        is_early = node.start_byte < own[0].name.start_byte and declaration.scope.parent is not None
+        is_nested = any(each.scope != declaration.scope and contains(each.scope, node) for each in declarations)
         is_in_value = node not in [each.name for each in own] and any(
-            _contains(each.statement, node) and not _is_loop(each.statement) for each in own
+            contains(each.statement, node) and each.statement.type not in WHOLE_BODIES for each in own
         )
         if is_early or (is_nested and is_in_value):
-            raise RefusedError(f"`{name}` in line {_line(node)} may be another one")
-
-
-def _is_loop(statement: Node) -> bool:
-    """Loops and cases declare a name for their whole body."""
-    return statement.type in ("for_expression", "match_arm", "enhanced_for_statement", "for_range_loop")
+            raise RefusedError(f"`{name}` in line {line_of(node)} may be another one")
 
 
 def _check_macro(node: Node) -> None:
     """RefusedError for a name in a macro of Rust that may not be an expression there."""
-    outer, inner = node.parent, node
-    while outer is not None and outer.type == "token_tree":
+    inner, is_strange = node, False
+    while (outer := inner.parent) is not None and outer.type == "token_tree":
         before = inner.prev_sibling
         called = before.prev_sibling if before is not None and node_text(before) == "!" else None
-        is_macro = called is not None and called.type == "identifier" and node_text(called) not in KNOWN_MACROS
-        if is_macro or (before is not None and node_text(before) in (".", "::", "$")):
-            raise RefusedError(f"a macro names `{node_text(node)}` in line {_line(node)}")
-        outer, inner = outer.parent, outer
-    if outer is not None and inner is not node:
-        named = outer.child_by_field_name("macro")
-        if named is None or node_text(named) not in KNOWN_MACROS:
-            raise RefusedError(f"a macro names `{node_text(node)}` in line {_line(node)}")
+        is_strange |= called is not None and called.type == "identifier" and node_text(called) not in KNOWN_MACROS
+        is_strange |= before is not None and node_text(before) in (".", "::", "$")
+        inner = outer
+    if inner != node:
+        named = outer.child_by_field_name("macro") if outer is not None else None
+        is_strange |= named is None or node_text(named) not in KNOWN_MACROS
+    if is_strange:
+        raise RefusedError(f"a macro names `{node_text(node)}` in line {line_of(node)}")
 
 
 def _is_in(node: Node, contexts: frozenset[tuple[str, str]]) -> bool:
     if node.parent is None:
         return False
     return (node.parent.type, field_of(node)) in contexts or (node.parent.type, ANY_FIELD) in contexts
-
-
-def _contains(outer: Node, inner: Node) -> bool:
-    return outer.start_byte <= inner.start_byte and inner.end_byte <= outer.end_byte
-
-
-def _line(node: Node) -> int:
-    return node.start_point.row + 1

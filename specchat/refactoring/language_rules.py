@@ -1,27 +1,18 @@
 """What is known about each language (`language_rules.toml`), as values."""
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from specchat.edit.operations import NameKind
+from specchat.syntax.languages import language_tables
 
 RULES_FILE = Path(__file__).with_suffix(".toml")
 Context = tuple[str, str]  # the type of the node around a name, and the field in which the name stands; "" for none
 ANY_FIELD = "*"
 PYTHON = "python"
-
-
-@dataclass(frozen=True)
-class Declares:
-    """What a node declares. `is_outer`: the name counts around the node, as that of a function does."""
-
-    kind: NameKind
-    is_outer: bool = False
 
 
 class LanguageRules:
@@ -33,53 +24,47 @@ class LanguageRules:
         self.prints: str = table.get("prints", "")
         self.constants: Sequence[str] = table.get("constants", ("true", "false", "null"))
         self.values: Mapping[str, Sequence[str]] = table.get("values", {})
+        self.rebinding: Mapping[str, str] = table.get("rebinding", {})
         self.name_types, self.scopes, self.shorthands = names("name_types"), names("scopes"), names("shorthands")
         self.function_scopes, self.member_scopes = names("function_scopes"), names("member_scopes")
         self.wrappers, self.foreign, self.refused = contexts("wrappers"), contexts("foreign"), contexts("refused")
-        self.declarations: Mapping[Context, Declares] = {
-            _context(each): Declares(NameKind(kind.removeprefix("outer ")), kind.startswith("outer "))
+        # what declares a name, as what, and whether the name counts around it, as that of a function does
+        self.declarations: Mapping[Context, tuple[NameKind, bool]] = {
+            _context(each): (NameKind(kind.removeprefix("outer ")), kind.startswith("outer "))
             for kind, places in table.get("declares", {}).items()
             for each in places.split()
         }
         self.reserved, self.plain_marks = names("reserved"), names("plain_marks")
         self.repeatable = frozenset(map(NameKind, names("repeatable")))
         self.renamed_kinds = frozenset(map(NameKind, names("renamed_kinds") or NameKind))
-        self.unsafe_text: str = table.get("unsafe_text", "")
-        self.ordered: bool = table.get("ordered", False)
+        self.unsafe_text, self.lookups = table.get("unsafe_text", ""), table.get("lookups", "")
+        self.seen_in: tuple[str, ...] = tuple(table.get("seen_in", "").split())
+        self.ordered, self.needs_import = bool(table.get("ordered")), bool(table.get("needs_import"))
+        self.comments_count: Mapping[str, str] = table.get("comments_count", {})
 
 
 @cache
 def directive_pattern() -> re.Pattern[str]:
     """The beginning of a comment that changes what a program or a tool does."""
-    table = tomllib.loads(RULES_FILE.read_text(encoding="utf-8"))["comments"]
-    words, starts = ("|".join(table[key]) for key in ("words", "starts"))
+    words, starts = ("|".join(language_tables(RULES_FILE)["comments"][key]) for key in ("words", "starts"))
     return re.compile(rf"(?:#+|//+|/\*+|<!--|--)[ \t]*(?:{words})|{starts}", re.IGNORECASE)
+
+
+@cache
+def metadata_pattern() -> re.Pattern[str]:
+    """A block of comments that a tool reads."""
+    return re.compile("|".join(language_tables(RULES_FILE)["comments"]["metadata"]), re.MULTILINE)
+
+
+def rule_words(table: str, key: str) -> frozenset[str]:
+    """The names or kinds of nodes of a table that is about all languages."""
+    return frozenset(language_tables(RULES_FILE)[table][key].split())
 
 
 @cache
 def rules_of(language: str) -> LanguageRules:
     """The rules of a language; those of an unknown one are empty."""
-    return LanguageRules(_table(tomllib.loads(RULES_FILE.read_text(encoding="utf-8")), language))
-
-
-def _table(tables: Mapping[str, Any], language: str) -> dict[str, Any]:
-    """The table of a language, added to the one that it extends."""
-    own = dict(tables.get(language, {}))
-    if "extends" not in own:
-        return own
-    return _added(_table(tables, own.pop("extends")), own)
-
-
-def _added(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested tables are merged, words and patterns are joined, and `prints`, `constants` and `values` are replaced."""
-    result = dict(base)
-    for key, value in more.items():
-        old, space = base.get(key), "" if key == "unsafe_text" else " "  # which is one pattern
-        if isinstance(old, dict):
-            result[key] = _added(cast("dict[str, Any]", old), value)
-        else:
-            result[key] = f"{old}{space}{value}" if old and isinstance(value, str) and key != "prints" else value
-    return result
+    return LanguageRules(language_tables(RULES_FILE).get(language, {}))
 
 
 def _context(place: str) -> Context:

@@ -13,23 +13,17 @@ from itertools import takewhile
 from tree_sitter import Node
 
 from specchat.edit.operations import Move
-from specchat.refactoring.language_rules import PYTHON, directive_pattern
+from specchat.refactoring.language_rules import PYTHON, directive_pattern, rule_words
 from specchat.refactoring.python_dangers import MODULE_LOOKUPS, PLAIN_DECORATORS
 from specchat.refactoring.python_text import NO_RELATIVES
-from specchat.refactoring.removals import comments_above, parsed
+from specchat.refactoring.removals import CLASS, DEFINITIONS, FUNCTION, bodies, comments_above, parsed
 from specchat.refactoring.splices import RefusedError, Splice, Step, UnknownLanguageError, count_of, line_area
-from specchat.syntax.parse import find_nodes, node_text
+from specchat.syntax.parse import blanked, contains, find_nodes, line_of, node_text
 
-DEFINITIONS = ("function_definition", "class_definition")
 NOTES_ORDER = re.compile(
     r"__init_subclass__|__subclasses__|metaclass|__prepare__|getsource|currentframe|\bgetmembers\b"
 )
-RUNNING = (  # these run code of other functions, or may, where a name is in them
-    "call", "await", "list_comprehension", "set_comprehension", "dictionary_comprehension", "generator_expression",
-    "interpolation", "subscript", "attribute", "binary_operator", "comparison_operator", "for_statement",
-    "with_statement", "import_statement", "import_from_statement", "conditional_expression", "boolean_operator",
-    "not_operator", "unary_operator", "list_splat", "dictionary_splat",
-)  # fmt: skip
+RUNNING = rule_words("moves", "running")
 
 
 def move_statement(text: str, move: Move) -> Step:
@@ -49,11 +43,11 @@ def move_statement(text: str, move: Move) -> Step:
         if found := pattern.search(text):
             raise RefusedError(f"`{found[0].strip()}` may note the order")
     for each in passed:
-        if names := {_name(each)} & _used(moved) or {_name(moved)} & _used(each):
-            raise RefusedError(f"`{min(names)}` in line {each.start_point.row + 1} has to keep its place")
+        if names := {_name(each)} & _used(text, moved) or {_name(moved)} & _used(text, each):
+            raise RefusedError(f"`{min(names)}` in line {line_of(each)} has to keep its place")
     for each in (moved, anchor):
         if (place := block.index(each) + 1) < len(block) and re.match("[rRuU]?[\"']", node_text(block[place])):
-            raise RefusedError(f"the text in line {block[place].start_point.row + 1} is about the line above")
+            raise RefusedError(f"the text in line {line_of(block[place])} is about the line above")
     ends = (old == 0, old == len(block) - 1)
     splices = _splices(text.split("\n"), text, moved, anchor, ends, is_before=move.is_before) if passed else ()
     return Step(f"move `{move.name}` {'before' if move.is_before else 'after'} `{move.anchor}`", splices)
@@ -62,8 +56,8 @@ def move_statement(text: str, move: Move) -> Step:
 def _statement(root: Node, name: str) -> Node:
     """The one statement of a module or class that defines a name ("feed", "Parser.feed")."""
     owner, _, last = name.rpartition(".")
-    classes = [each for each in find_nodes(root, PYTHON, DEFINITIONS[1:]) if owner in ("", _name(each))]
-    blocks = [*([] if owner else [root]), *(body for each in classes if (body := each.child_by_field_name("body")))]
+    blocks = [each for each in bodies(root, CLASS) if owner in ("", _name(each.parent or each))]
+    blocks = [*([] if owner else [root]), *blocks]
     found = [each for block in blocks for each in block.named_children if _name(each) == last]
     if len(found) != 1:
         kind = RefusedError if found else UnknownLanguageError  # a local statement is for a model
@@ -85,31 +79,19 @@ def _name(node: Node) -> str:
     return node_text(name) if name and name.type == "identifier" and inner.type in (*DEFINITIONS, "assignment") else ""
 
 
-def _bodies(node: Node) -> list[Node]:
-    functions = find_nodes(node, PYTHON, DEFINITIONS[:1])
-    return [body for each in functions if (body := each.child_by_field_name("body"))]
-
-
-def _used(node: Node) -> set[str]:
+def _used(text: str, node: Node) -> set[str]:
     """The words of a statement that count when it is reached: those outside of the bodies of functions."""
-    code = bytearray(node.text or b"")
-    for body in _bodies(node):
-        start = body.start_byte - node.start_byte
-        code[start : body.end_byte - node.start_byte] = b" " * len(body.text or b"")
+    code = blanked(text, bodies(node, FUNCTION))[node.start_byte : node.end_byte]
     return set(re.findall(r"\w+", code.decode(errors="replace")))
 
 
 def _check_order(root: Node, node: Node) -> None:
     """RefusedError for what runs code, registers itself, or is neither a definition nor a constant."""
-    decorators, classes = find_nodes(node, PYTHON, ("decorator",)), find_nodes(root, PYTHON, DEFINITIONS[1:])
-    later = [*_bodies(node), *decorators, *find_nodes(node, PYTHON, ("type",))]
-    running = [
-        each
-        for each in find_nodes(node, PYTHON, RUNNING)
-        if not any(part.start_byte <= each.start_byte and each.end_byte <= part.end_byte for part in later)
-    ]
+    decorators, classes = find_nodes(node, PYTHON, ("decorator",)), find_nodes(root, PYTHON, (CLASS,))
+    later = [*bodies(node, FUNCTION), *decorators, *find_nodes(node, PYTHON, ("type",))]
+    running = [each for each in find_nodes(node, PYTHON, RUNNING) if not any(contains(part, each) for part in later)]
     if not _name(node) or any(each.type == "call" or find_nodes(each, PYTHON, ("identifier",)) for each in running):
-        raise RefusedError(f"line {node.start_point.row + 1} may run code, whose place counts")
+        raise RefusedError(f"line {line_of(node)} may run code, whose place counts")
     own = set(map(_name, find_nodes(root, PYTHON, DEFINITIONS)))
     for each in decorators:
         name = node_text(each).partition("(")[0].strip("@ ").rpartition(".")[2]

@@ -9,8 +9,9 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from specchat.context.file_listing import MAX_FILES, walk_files
+from specchat.context.file_listing import MAX_FILES
 from specchat.errors import InputError
+from specchat.refactoring.language_rules import LanguageRules
 from specchat.refactoring.python_text import (
     MAX_MODULE_BYTES,
     PythonText,
@@ -19,16 +20,13 @@ from specchat.refactoring.python_text import (
     is_of_protocol,
     one_of,
     open_reader,
+    project_files,
     project_root,
 )
 from specchat.refactoring.splices import RefusedError
 from specchat.regular_file import read_regular_file
 
-SKIPPED_FOLDERS = frozenset(("node_modules", "__pycache__", "site-packages", "build", "dist", "venv", "env"))
 MAX_MENTIONING_FILES = 40
-SCRIPTS = ("javascript", "typescript", "tsx")
-SCRIPT_SUFFIXES = (".js", ".mjs", ".cjs", ".jsx", ".ts", ".mts", ".tsx", ".html", ".vue", ".svelte")
-C_SUFFIXES = (".c", ".h", ".cc", ".cpp", ".cxx", ".hh", ".hpp", ".hxx", ".l", ".y", ".m", ".S")
 PYTHON_SUFFIXES = (".py", ".pyi")
 SETTINGS = ("pyproject.toml", "setup.cfg", "setup.py")
 
@@ -78,22 +76,19 @@ def check_mentions_of_word(path: Path, name: str) -> None:
         raise RefusedError(f"{other.name} mentions `{name}`")
 
 
-def check_other_languages(path: Path, language: str, name: str) -> None:
+def check_other_languages(path: Path, rules: LanguageRules, name: str) -> None:
     """RefusedError when another file of the project has a word that this one declares for all to see."""
-    needs_import = language in SCRIPTS
-    suffixes = SCRIPT_SUFFIXES if needs_import else C_SUFFIXES if language in ("c", "cpp") else (path.suffix, ".s")
-    for other, text in files_with(path, suffixes, name):
-        if not needs_import or one_of([path.stem]).search(text):
+    for other, text in files_with(path, rules.seen_in or (path.suffix, ".s"), name):
+        if not rules.needs_import or one_of([path.stem]).search(text):
             raise RefusedError(f"{other.name} may use `{name}`")
 
 
 def files_with(path: Path, suffixes: tuple[str, ...], word: str) -> Iterator[tuple[Path, str]]:
     """The other files of a file's project that have a word, with their texts; none for a file that is not there."""
-    root, mention = project_root(path), one_of([word])
-    names = list(walk_files(root, [], SKIPPED_FOLDERS, has_hidden=True)) if path.is_file() else []
-    if len(names) > MAX_FILES:
+    mention, files = one_of([word]), project_files(project_root(path)) if path.is_file() else []
+    if files is None:
         raise RefusedError(f"the project has more than {MAX_FILES} files")
-    for other in (root / name for name in names if name.endswith(suffixes)):
+    for other in (each for each in files if each.name.endswith(suffixes)):
         if other.resolve() != path.resolve() and mention.search(text := _read(other)):
             yield other, text
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specchat.edit.operations import NameKind, Rename
+from specchat.refactoring.language_rules import rule_words
 from specchat.refactoring.python_text import (
     NO_RELATIVES,
     PythonText,
@@ -29,12 +30,7 @@ from specchat.refactoring.splices import RefusedError
 if TYPE_CHECKING:
     from parso.tree import NodeOrLeaf
 
-# Decorators that take no note of names; any other may register a function under its name.
-PLAIN_DECORATORS = frozenset(
-    ("property", "cached_property", "staticmethod", "classmethod", "abstractmethod", "override", "final", "overload",
-     "cache", "lru_cache", "wraps", "contextmanager", "asynccontextmanager", "dataclass", "total_ordering", "setter",
-     "getter", "deleter", "no_grad", "runtime_checkable")
-)  # fmt: skip
+PLAIN_DECORATORS = rule_words("dangers", "plain_decorators")
 LOCAL_LOOKUPS = re.compile(r"(?<![.\w])(?:locals|vars|eval|exec)\s*\(|\bf_locals\b")
 MODULE_LOOKUPS = re.compile(
     r"(?<![.\w])(?:globals|vars|eval|exec)\s*\(|\bsys\.modules\b|^def __getattr__", re.MULTILINE

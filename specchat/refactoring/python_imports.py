@@ -11,7 +11,7 @@ import json
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,14 +47,11 @@ def remove_unused_imports(text: str, file_name: str, remove: Remove, area: Area)
         raise RefusedError(f"`{found[0].strip('( ')}` may use any name")
     if re.search(r"^__all__\b(?!\s*\+?=\s*[\[(][^\])]*[\])]\s*$)", text, re.MULTILINE):
         raise RefusedError("`__all__` is computed")
-    splices = ruff_fixes(text, file_name, "F401", area)
-    names = _removed(text, splices)
-    if remove.scope and names != [remove.scope]:
-        splices, names = next(
-            (((each,), [remove.scope]) for each in splices if _removed(text, (each,)) == [remove.scope]), ((), [])
-        )
-        if not splices:
-            raise RefusedError(f"`{remove.scope}` is no unused import that stands alone")
+    fixes = ruff_fixes(text, file_name, "F401", area)
+    possible = ((each, _removed(text, each)) for each in (fixes, *((fix,) for fix in fixes)))
+    splices, names = next((each for each in possible if not remove.scope or each[1] == [remove.scope]), ((), []))
+    if remove.scope and not splices:
+        raise RefusedError(f"`{remove.scope}` is no unused import that stands alone")
     if remove.is_single and len(names) != 1:
         raise RefusedError(f"there are {count_of(names, 'unused import')}")
     for name in names:
@@ -64,10 +61,7 @@ def remove_unused_imports(text: str, file_name: str, remove: Remove, area: Area)
 
 def _removed(text: str, splices: Sequence[Splice]) -> list[str]:
     """The names that are no longer imported after these changes."""
-    before, after = (
-        Counter(_bindings([node for node in ast.walk(ast.parse(each)) if isinstance(node, ast.stmt)]))
-        for each in (text, splice_text(text, splices))
-    )
+    before, after = (Counter(_bindings(ast.walk(ast.parse(each)))) for each in (text, splice_text(text, splices)))
     return [name for _module, name in (before - after).elements()]
 
 
@@ -97,7 +91,7 @@ def _check_unused(new_text: str, file_name: str, name: str) -> None:
             raise RefusedError(f"{other.name} may use `{name}` of {path.name}")
 
 
-def _bindings(statements: Sequence[ast.stmt]) -> list[tuple[str, str]]:
+def _bindings(statements: Iterable[ast.AST]) -> list[tuple[str, str]]:
     """What imports bind: the module with the name in it, and the name here."""
     found: list[tuple[str, str]] = []
     for node in statements:

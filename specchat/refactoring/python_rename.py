@@ -42,14 +42,15 @@ from specchat.refactoring.python_text import (
     open_python,
     relatives,
     scope_path,
+    scopes_of,
 )
 from specchat.refactoring.splices import Area, RefusedError, Splice, Step, count_of, splice_text
 
-Places = set[tuple[int, int]]  # ranges of bytes
 # where a docstring names a parameter for certain; in running text the same word may mean something else
 SECTION = r"^[ \t]*(?:(?:Other |Keyword )?(?:Parameters|Arg(?:ument)?s)|Params):?[ \t]*(?:\n[ \t]*-{3,}[ \t]*)?$"
 HEADING = r"[ \t]*[A-Z][\w ]*:[ \t]*$|[ \t]*\w[\w ]*\n[ \t]*-{3,}[ \t]*$"
 ENTRY = r"(?=(?:, *\*{0,2}\w+)*[ \t]*(?:\([^()\n]*\))?[ \t]*(?::|$))"
+FLAGS = ("global", "local", "free", "parameter", "imported", "assigned", "nonlocal", "referenced")
 MEMBERS = (NameKind.METHOD, NameKind.ATTRIBUTE)
 
 
@@ -79,12 +80,12 @@ def rename_in_python(texts: Mapping[str, str], rename: Rename, area: Area | None
     with open_python(texts) as files:
         symbol = _find_symbol(files, rename, area)
         _check_symbol(files, symbol, rename)
-        places = {file.name: _places(file, symbol, rename) for file in files}
+        places = {file.name: _places(file, symbol, rename.old) for file in files}
         if symbol.is_module_level or symbol.is_member or symbol.kind is NameKind.PARAMETER:
             check_mentions_elsewhere(files, symbol.definitions, rename.old, is_member=not symbol.is_module_level)
     steps: dict[str, Step] = {}
     for name, text in texts.items():
-        splices = tuple(Splice(start, end, rename.new) for start, end in sorted(places[name]))
+        splices = tuple(Splice(start, start + len(rename.old.encode()), rename.new) for start in sorted(places[name]))
         check_same_meaning(text, splice_text(text, splices), rename)
         steps[name] = Step(_summary(symbol, rename, len(splices)), splices)
     return steps
@@ -129,7 +130,11 @@ def _find_symbol(files: Sequence[PythonText], rename: Rename, area: Area | None)
         kind = NameKind.ATTRIBUTE if free[0].is_attribute else NameKind.VARIABLE
         return Symbol(kind, (), free, tuple(each for each in tokens if each not in free))
     groups = _groups(tokens, relatives(files))
-    fitting = _fitting([each for each in defining if _is_in(each, area)], rename)
+    starts = {id(each): each.file.byte_position(each.leaf.start_pos) for each in defining}
+    here = [each for each in defining if area is None or area.holds(starts[id(each)], starts[id(each)])]
+    wanted = tuple(filter(None, rename.scope.split(".")))
+    here = [each for each in here if not wanted or scope_path(each.leaf)[-len(wanted) :] == wanted]
+    fitting = of_kind(here, rename.kind, _kind)
     chosen = {id(groups[id(each)]): groups[id(each)] for each in fitting}
     if len(chosen) != 1:
         raise RefusedError(_why_not_one(tokens, fitting, rename))
@@ -177,13 +182,6 @@ def _member_keys(token: Token, related: Mapping[str, set[str]]) -> list[str]:
     return sorted(related.get(owner, {owner}) - NO_RELATIVES)
 
 
-def _fitting(defining: Sequence[Token], rename: Rename) -> list[Token]:
-    wanted = tuple(filter(None, rename.scope.split(".")))
-    if wanted:
-        defining = [each for each in defining if scope_path(each.leaf)[-len(wanted) :] == wanted]
-    return of_kind(defining, rename.kind, _kind)
-
-
 def _why_not_one(tokens: Sequence[Token], fitting: Sequence[Token], rename: Rename) -> str:
     if fitting:
         several = len({each.file.name for each in fitting}) > 1
@@ -195,34 +193,23 @@ def _why_not_one(tokens: Sequence[Token], fitting: Sequence[Token], rename: Rena
 
 
 def _kind(token: Token) -> NameKind:
-    leaf = token.leaf
+    leaf, in_class = token.leaf, scopes_of(token.leaf)[0].type == "classdef"
     definition = leaf.get_definition(import_name_always=True)
-    kind = definition.type if definition is not None else ""
-    path = scope_path(leaf)
-    in_class = bool(path) and next(each.type for each in ancestors(leaf) if _is_around(each, leaf)) == "classdef"
-    if kind == "classdef":
-        return NameKind.CLASS
-    if kind == "funcdef":
-        return NameKind.METHOD if in_class else NameKind.FUNCTION
-    if kind == "param":
-        return NameKind.PARAMETER
-    if kind in IMPORTS:
-        return NameKind.IMPORT
-    return NameKind.ATTRIBUTE if is_of_self(leaf) or in_class else NameKind.VARIABLE
-
-
-def _is_around(scope: object, leaf: object) -> bool:
-    kind, name = getattr(scope, "type", ""), getattr(scope, "name", None)
-    return kind in ("classdef", "funcdef", "lambdef") and name is not leaf
+    match definition.type if definition is not None else "":
+        case "classdef":
+            return NameKind.CLASS
+        case "funcdef":
+            return NameKind.METHOD if in_class else NameKind.FUNCTION
+        case "param":
+            return NameKind.PARAMETER
+        case kind if kind in IMPORTS:
+            return NameKind.IMPORT
+        case _:
+            return NameKind.ATTRIBUTE if is_of_self(leaf) or in_class else NameKind.VARIABLE
 
 
 def _is_plain_import(token: Token) -> bool:
     return token.is_imported and not token.is_alias
-
-
-def _is_in(token: Token, area: Area | None) -> bool:
-    start = token.file.byte_position(token.leaf.start_pos)
-    return area is None or area.holds(start, start)
 
 
 # What must be certain
@@ -322,51 +309,39 @@ def _are_same(before: symtable.SymbolTable, after: symtable.SymbolTable, rename:
 
 
 def _flags(symbol: symtable.Symbol) -> tuple[bool, ...]:
-    return (
-        symbol.is_global(), symbol.is_local(), symbol.is_free(), symbol.is_parameter(), symbol.is_imported(),
-        symbol.is_assigned(), symbol.is_nonlocal(), symbol.is_referenced(),
-    )  # fmt: skip
+    return tuple(getattr(symbol, f"is_{each}")() for each in FLAGS)
 
 
 # What changes
 
 
-def _places(file: PythonText, symbol: Symbol, rename: Rename) -> Places:
-    places = {_range(file, each.leaf.start_pos, rename.old) for each in symbol.places if each.file is file}
+def _places(file: PythonText, symbol: Symbol, name: str) -> set[int]:
+    """The positions, in bytes, where a file has the new name."""
+    places = {file.byte_position(each.leaf.start_pos) for each in symbol.places if each.file is file}
     if symbol.is_module_level:
-        places |= set(_named_strings(file, rename.old))
+        places |= set(_named_strings(file, name))
     if symbol.kind is NameKind.PARAMETER:
-        places |= set(_documented_places(file, symbol, rename.old))
+        places |= set(_documented_places(file, symbol, name))
     return places
 
 
-def _range(file: PythonText, position: tuple[int, int], name: str) -> tuple[int, int]:
-    start = file.byte_position(position)
-    return start, start + len(name.encode())
-
-
-def _named_strings(file: PythonText, name: str) -> Iterator[tuple[int, int]]:
+def _named_strings(file: PythonText, name: str) -> Iterator[int]:
     """The strings of `__all__`, `T = TypeVar("T")` and of annotations that name it."""
     for leaf in file.strings():
         code = code_of(leaf)
         if one_of([name]).search(code) and string_role(leaf, name):
             for match in one_of([name]).finditer(code):
-                yield _range(file, (leaf.start_pos[0], leaf.start_pos[1] + match.start()), name)
+                yield file.byte_position((leaf.start_pos[0], leaf.start_pos[1] + match.start()))
 
 
-def _documented_places(file: PythonText, symbol: Symbol, name: str) -> Iterator[tuple[int, int]]:
+def _documented_places(file: PythonText, symbol: Symbol, name: str) -> Iterator[int]:
     """Where the docstring of the function documents the parameter; for `__init__` also that of the class."""
-    for each in symbol.definitions:
-        if each.file is not file:
-            continue
+    for each in (each for each in symbol.definitions if each.file is file):
         outer = around(each.leaf)
         for node in outer[: 2 if outer and outer[0].name.value == "__init__" else 1]:
             if (documented := node.get_doc_node()) is not None:
-                start = file.byte_position(documented.start_pos)
-                code = code_of(documented)
-                for position in _parameter_names(code, name):
-                    first = start + len(code[:position].encode())
-                    yield first, first + len(name.encode())
+                start, code = file.byte_position(documented.start_pos), code_of(documented)
+                yield from (start + len(code[:place].encode()) for place in _parameter_names(code, name))
 
 
 def _parameter_names(docstring: str, name: str) -> Iterator[int]:

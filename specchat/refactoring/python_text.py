@@ -18,6 +18,7 @@ from itertools import dropwhile
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from specchat.context.file_listing import MAX_FILES, walk_files
 from specchat.errors import InputError
 from specchat.paths import cache_folder
 from specchat.refactoring.splices import TOO_LONG, RefusedError
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     from parso.tree import NodeOrLeaf
 
 ROOT_FILES = ("pyproject.toml", "setup.py", "setup.cfg", ".git")
-MAX_PARENTS, MAX_ENTRIES, MAX_MODULE_BYTES = 12, 200_000, 32 * 2**20
+SKIPPED_FOLDERS = frozenset(("node_modules", "__pycache__", "site-packages", "build", "dist", "venv", "env"))
+MAX_PARENTS, MAX_MODULE_BYTES = 12, 32 * 2**20
 MAX_CHARACTERS = 2**19  # jedi takes minutes for much more
 MODULE_SUFFIXES = (".py", ".pyi")
 # Bases that call nothing by name, and that have no attributes of their own worth naming.
@@ -101,16 +103,14 @@ class PythonText:
         return parso.parse(self.text)
 
     @cached_property
-    def _line_starts(self) -> list[int]:
+    def _lines(self) -> Sequence[str]:
         from parso.utils import split_lines
 
-        starts = [0]
-        for line in split_lines(self.text, keepends=True):
-            starts.append(starts[-1] + len(line))
-        return starts
+        return split_lines(self.text, keepends=True)
 
     def byte_position(self, position: tuple[int, int]) -> int:
-        return len(self.text[: self._line_starts[position[0] - 1] + position[1]].encode())
+        row, column = position[0] - 1, position[1]
+        return len("".join((*self._lines[:row], self._lines[row][:column])).encode())
 
     def tokens(self, name: str) -> list[Token]:
         leaves = self.tree.get_used_names().get(name, [])
@@ -142,7 +142,7 @@ class PythonText:
         name, definition = leaf.value, leaf.get_definition(import_name_always=True)
         if definition is not None and definition.type in COMPREHENSIONS:
             return (f"{self.path}:{name}", *definition.start_pos)
-        scopes = [each for each in ancestors(leaf) if each.type in SCOPES and getattr(each, "name", None) is not leaf]
+        scopes = scopes_of(leaf)
         if _is_declared(scopes[0], "global_stmt", name):
             return (f"{self.path}:{name}", *scopes[-1].start_pos)
         while _is_declared(scopes[0], "nonlocal_stmt", name):
@@ -185,6 +185,11 @@ def _is_declared(scope: NodeOrLeaf, statement: str, name: str) -> bool:
 
 def code_of(node: NodeOrLeaf) -> str:
     return node.get_code(include_prefix=False) or ""
+
+
+def scopes_of(leaf: Name) -> list[NodeOrLeaf]:
+    """The scopes that a name may count in, the innermost first: that of a function is not in it."""
+    return [each for each in ancestors(leaf) if each.type in SCOPES and getattr(each, "name", None) is not leaf]
 
 
 def around(leaf: NodeOrLeaf) -> list[ClassOrFunc]:
@@ -267,25 +272,19 @@ def open_python(texts: Mapping[str, str]) -> Generator[list[PythonText]]:
     with tempfile.TemporaryDirectory() as mirror:
         paths = _paths(texts, Path(mirror))
         root = project_root(next(iter(paths.values())))
-        _check_modules(root)
         folders = dict.fromkeys(folder for path in paths.values() for folder in path.parents if root in folder.parents)
         search = [str(root), str(root / "src"), *map(str, folders)]
         project = jedi.Project(root, sys_path=search, smart_sys_path=False)
         yield [_open(name, text, paths[name], project) for name, text in texts.items()]
 
 
-def _check_modules(root: Path) -> None:
+def _check_modules(root: Path, files: Sequence[Path]) -> None:
     """RefusedError where jedi, which opens what is imported, could wait for a pipe or read without an end."""
-    entries = 0
-    for parent, folders, files in os.walk(root):
-        entries += len(folders) + len(files)
-        if entries > MAX_ENTRIES:
-            raise RefusedError(f"the project has more than {MAX_ENTRIES} files")
-        for path in (os.path.join(parent, name) for name in files if name.endswith(MODULE_SUFFIXES)):  # noqa: PTH118
-            with suppress(OSError):
-                status = os.stat(path)  # noqa: PTH116 (thousands of them)
-                if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_MODULE_BYTES:
-                    raise RefusedError(f"{os.path.relpath(path, root)} is no regular file, or too large to be read")
+    for path in (each for each in files if each.suffix in MODULE_SUFFIXES):
+        with suppress(OSError):
+            status = path.stat()
+            if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_MODULE_BYTES:
+                raise RefusedError(f"{path.relative_to(root)} is no regular file, or too large to be read")
 
 
 def _open(name: str, text: str, path: Path, project: jedi.Project) -> PythonText:
@@ -297,10 +296,17 @@ def _open(name: str, text: str, path: Path, project: jedi.Project) -> PythonText
 
 
 def _paths(texts: Mapping[str, str], mirror: Path) -> dict[str, Path]:
-    """Where each file lies: on the disk as it is, else all of them in the mirror."""
+    """Where each file lies: on the disk as it is, else all of them in the mirror, as those of a large project do.
+
+    There a local name can be renamed all the same.
+    """
     paths = {name: Path(name).absolute() for name in texts}
     if all(is_saved(path, texts[name]) for name, path in paths.items()):
-        return paths
+        root = project_root(next(iter(paths.values())))
+        walked = [project_files(each) for each in dict.fromkeys((root, *(path.parent for path in paths.values())))]
+        if None not in walked:
+            _check_modules(root, [path for files in walked for path in files or ()])
+            return paths
     common = Path(os.path.commonpath([path.parent for path in paths.values()]))
     mirrored = {name: mirror.resolve() / path.relative_to(common) for name, path in paths.items()}
     (mirror / "pyproject.toml").touch()
@@ -321,6 +327,12 @@ def project_root(path: Path) -> Path:
     """The nearest folder above a file that looks like the root of a project, else the folder of the file."""
     folders = list(path.resolve().parents)[:MAX_PARENTS]
     return next((each for each in folders if any((each / name).exists() for name in ROOT_FILES)), folders[0])
+
+
+def project_files(folder: Path) -> list[Path] | None:
+    """The files of a project but for those of hidden and of generated folders; None for more than can be looked at."""
+    names = list(walk_files(folder, [], SKIPPED_FOLDERS, has_hidden=True))
+    return [folder / name for name in names] if len(names) <= MAX_FILES else None
 
 
 def check_parses(text: str) -> None:

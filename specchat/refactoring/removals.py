@@ -6,14 +6,14 @@ What is alone on its lines goes with the lines.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tree_sitter import Node
 
 from specchat.edit.operations import NameKind, Removable, Remove, RemoveDefinition
-from specchat.refactoring.language_rules import PYTHON, directive_pattern, rules_of
+from specchat.refactoring.language_rules import PYTHON, directive_pattern, metadata_pattern, rule_words, rules_of
 from specchat.refactoring.project_mentions import check_mentions_of_word
 from specchat.refactoring.python_text import check_parses, one_of
 from specchat.refactoring.splices import (
@@ -29,49 +29,25 @@ from specchat.refactoring.splices import (
 )
 from specchat.syntax.definitions import Definition, definitions
 from specchat.syntax.languages import load_grammar
-from specchat.syntax.parse import COMMENT_TYPES, ancestors, find_nodes, node_text, syntax_tree
+from specchat.syntax.parse import COMMENT_TYPES, ancestors, contains, find_nodes, line_of, node_text, syntax_tree
 
 # `logger.info(…)`, `self._log.warning(…)`, `logging.getLogger(__name__).debug(…)`
 LOGGING_CALL = (
     r"(?:\w+\.)*_?(?:logging|logger|log|LOGGER|LOG)(?:\.getLogger\([\w\"'.]*\))?"
     r"\.(?:debug|info|warning|warn|error|exception|critical|fatal|log)"
 )
-CALL_TYPES = ("call", "call_expression", "macro_invocation", "method_invocation")
+CALL_TYPES, SEQUENCES, SIDE_EFFECTS, MAKING, PLAIN_CALLS = (
+    rule_words("removals", key) for key in ("call_types", "sequences", "side_effects", "making", "plain_calls")
+)
 STATEMENT = "expression_statement"
+DEFINITIONS = FUNCTION, CLASS = "function_definition", "class_definition"  # of Python
 GO_FUNCTIONS = ("function_declaration", "method_declaration")
-# Where a statement stands among others; elsewhere it is the only one of a branch and becomes `{}`.
-SEQUENCES = frozenset(
-    ("module", "block", "program", "statement_block", "source_file", "translation_unit", "compound_statement",
-     "statement_list", "switch_case", "switch_default", "case_statement", "declaration_list", "constructor_body",
-     "class_static_block", "switch_block_statement_group", "static_initializer")
-)  # fmt: skip
-# What a removed call must not hold: the rest may rely on it.
-SIDE_EFFECTS = (
-    "named_expression", "await", "yield", "await_expression", "yield_expression", "assignment_expression",
-    "augmented_assignment_expression", "update_expression",
-)  # fmt: skip
-MAKING = ("new_expression", "delete_expression", "object_creation_expression")
 # in what a macro of Rust is given: a call, `?`, or an assignment
 EFFECT_IN_TOKENS = re.compile(r"(?P<called>\w+)!?\s*\(|\?|(?<![=!<>])=(?!=)")
-# Calls without an effect of their own.
-PLAIN_CALLS = frozenset(
-    ("len", "str", "repr", "int", "float", "bool", "type", "sum", "min", "max", "abs", "round", "sorted", "list",
-     "dict", "set", "tuple", "range", "enumerate", "zip", "format", "join", "upper", "lower", "strip", "split",
-     "replace", "ljust", "rjust", "center", "keys", "values", "items", "get", "isinstance", "getLogger",
-     "toString", "toFixed", "stringify",
-     "String", "Number", "size", "length", "valueOf", "strlen")
-)  # fmt: skip
-# A script's own requirements, the kernel of a notebook, the header of a service or of a user script.
-METADATA_BLOCK = re.compile(
-    r"^# /// \w+$(?:\n#(?: .*)?$)*?\n# ///$|\A# ---$(?:\n#.*$)*?\n# ---$"
-    r"|^### BEGIN INIT INFO$(?:\n#.*$)*?\n### END INIT INFO$|^// ==UserScript==$(?:\n//.*$)*?\n// ==/UserScript==$",
-    re.MULTILINE,
-)
 CODING = re.compile(r"#.*?coding[:=]")  # counts in the first two lines
 
 DEFINITION_KINDS = {NameKind.FUNCTION: "function", NameKind.METHOD: "function", NameKind.CLASS: "class"}
 DYNAMIC_LOOKUP = re.compile(r"\b(?:getattr|globals|locals|vars|eval|exec|__dict__|__getattr__|__all__)\b")
-FUNCTION, CLASS = "function_definition", "class_definition"
 
 
 def remove_things(text: str, language: str, remove: Remove, area: Area) -> Step:
@@ -118,9 +94,8 @@ def only_definition(text: str, language: str, name: str, kind: str = "") -> Defi
 
 def node_of(root: Node, definition: Definition) -> Node:
     """The outermost node of a definition of Python, with its decorators."""
-    types = ("function_definition", "class_definition", "decorated_definition")
-    for each in find_nodes(root, PYTHON, types):
-        if (each.start_point.row + 1, each.end_point.row + 1) == (definition.first_line, definition.last_line):
+    for each in find_nodes(root, PYTHON, (*DEFINITIONS, "decorated_definition")):
+        if (line_of(each), each.end_point.row + 1) == (definition.first_line, definition.last_line):
             return each
     raise RefusedError(f"`{definition.name}` shares its lines with something else")
 
@@ -149,7 +124,9 @@ def _calls(text: str, root: Node, language: str, remove: Remove, area: Area) -> 
         check_parses(text)
         if re.search(r"\bdef print\b|\bprint\s*=(?!=)", text):
             raise RefusedError("the file has a `print` of its own")
-    found = [each for each in find_nodes(root, language, CALL_TYPES) if re.fullmatch(pattern, _called(each))]
+    found = [
+        each for each in find_nodes(root, language, CALL_TYPES) if re.fullmatch(pattern, _called(each), re.VERBOSE)
+    ]
     return [each for each in found if area.holds(each.start_byte, each.end_byte)]
 
 
@@ -158,7 +135,7 @@ def _remove_calls(raw: bytes, root: Node, language: str, calls: Sequence[Node], 
     statements = [call.parent for call in calls if call.parent and call.parent.type == STATEMENT]
     for statement in statements:
         if find_nodes(statement, language, SIDE_EFFECTS):
-            raise RefusedError(f"line {statement.start_point.row + 1} does more than the call")
+            raise RefusedError(f"line {line_of(statement)} does more than the call")
     removed = [each for each in statements if not _does_more(each, language)]
     inside, more = len(calls) - len(statements), len(statements) - len(removed)
     notes = [f"{count_of(inside, noun)} inside other expressions left" if inside else "",
@@ -194,22 +171,18 @@ def _called(call: Node) -> str:
 
 def _check_go_uses(root: Node, removed: Sequence[Node]) -> None:
     """Go does not compile with an import or a local variable that nothing uses."""
-    left = [each for each in find_nodes(root, "go", ("identifier",)) if not _is_in_any(each, removed)]
+    names = find_nodes(root, "go", ("identifier",))
+    left = [each for each in names if not any(contains(gone, each) for gone in removed)]
     imported = {node_text(each).strip('"').rpartition("/")[2] for each in find_nodes(root, "go", ("import_spec",))}
     for statement in removed:
         function = next((each for each in ancestors(statement) if each.type in GO_FUNCTIONS), root)
-        names = set(map(node_text, find_nodes(statement, "go", ("identifier",))))
-        for name in sorted(names):
+        for name in sorted({node_text(each) for each in names if contains(statement, each)}):
             places = [each for each in left if node_text(each) == name]
             if name in imported and not places:
                 raise RefusedError(f"the import of {name} would be unused")
-            here = [each for each in places if _is_in_any(each, [function])]
+            here = [each for each in places if contains(function, each)]
             if here and all(_is_set(each) for each in here):
                 raise RefusedError(f"the variable {name} would be unused")
-
-
-def _is_in_any(node: Node, nodes: Sequence[Node]) -> bool:
-    return any(each.start_byte <= node.start_byte and node.end_byte <= each.end_byte for each in nodes)
 
 
 def _is_set(name: Node) -> bool:
@@ -222,23 +195,21 @@ def _is_set(name: Node) -> bool:
 
 
 def _remove_comments(raw: bytes, root: Node, language: str, area: Area) -> Removal:
-    if not rules_of(language).prints and language not in ("toml", "bash", "yaml", "css", "html"):
+    rules = rules_of(language)
+    if not rules.prints and language not in ("toml", "bash", "yaml", "css", "html"):
         raise UnknownLanguageError(f"comments of {language or 'plain text'} are not known")
     if language in ("c", "cpp") and any(
         b"/*" in (each.text or b"") or b"//" in (each.text or b"")
         for each in find_nodes(root, language, ("preproc_arg",))
     ):
         raise RefusedError("a macro holds a comment")
-    if language == "go" and b'import "C"' in raw:
-        raise RefusedError("comments before the import of C are code")
     found = [each for each in find_nodes(root, language, COMMENT_TYPES) if area.holds(each.start_byte, each.end_byte)]
     text = raw.decode()
-    blocks = [match.span() for match in METADATA_BLOCK.finditer(text)]
+    for pattern, why in rules.comments_count.items():
+        if re.search(pattern, text, re.MULTILINE):
+            raise RefusedError(why)
+    blocks = [match.span() for match in metadata_pattern().finditer(text)]
     rows = {row for start, end in blocks for row in range(text.count("\n", 0, start), text.count("\n", 0, end) + 1)}
-    if language == "rust" and re.search(rb"^\s*//[/!].*```|\bmissing_docs\b", raw, re.MULTILINE):
-        raise RefusedError("the comments hold tests, or have to be there")
-    if language == "html" and re.search(rb"<(?:pre|textarea)\b", raw):
-        raise RefusedError("the blanks around a comment may count")
     comments = [each for each in found if not is_directive(each) and each.start_point.row not in rows]
     kept = len(found) - len(comments)
     note = f"{count_of(kept, 'comment')} for tools kept" if kept else ""
@@ -259,27 +230,20 @@ def _comment_splice(raw: bytes, comment: Node) -> Splice:
     while raw[start:end].endswith(b"\n"):
         end -= 1  # a comment for the documentation of Rust includes the newline
     first, last = line_start(raw, start), line_end(raw, end)
-    is_first, is_last = not raw[first:start].strip(), not raw[end:last].strip()
-    if is_first and is_last:
+    above, below = raw[first:start], raw[end:last]
+    if not above.strip() and not below.strip():
         return Splice(first, min(last + 1, len(raw)), "")
     if b"\n" in raw[start:end]:
-        raise RefusedError(f"the comment in line {comment.start_point.row + 1} stands between code on other lines")
-    if is_last:
-        return Splice(first + len(raw[first:start].rstrip(b" \t")), last, "")
-    if is_first:
-        return Splice(start, end + len(raw[end:last]) - len(raw[end:last].lstrip(b" \t")), "")
-    before, after = raw[start - 1 : start], raw[end : end + 1]
-    if after in (b",", b";", b")", b"]"):
-        return Splice(first + len(raw[first:start].rstrip(b" \t")), end, "")
+        raise RefusedError(f"the comment in line {line_of(comment)} stands between code on other lines")
+    if not above.strip():
+        return Splice(start, last - len(below.lstrip(b" \t")), "")
+    before, after = above[-1:], below[:1]
+    if not below.strip() or after in (b",", b";", b")", b"]"):
+        return Splice(first + len(above.rstrip(b" \t")), end if below.strip() else last, "")
     if before.isspace() and after == b" ":
         return Splice(start, end + 1, "")
-    is_needed = (
-        not raw[start:].startswith(b"<")
-        and not before.isspace()
-        and not after.isspace()
-        and before.isalnum() == after.isalnum()
-    )
-    return Splice(start, end, " " if is_needed else "")
+    is_apart = raw[start:].startswith(b"<") or before.isspace() or after.isspace()
+    return Splice(start, end, " " if not is_apart and before.isalnum() == after.isalnum() else "")
 
 
 def _remove_docstrings(raw: bytes, root: Node, language: str, area: Area) -> Removal:
@@ -287,20 +251,14 @@ def _remove_docstrings(raw: bytes, root: Node, language: str, area: Area) -> Rem
         raise UnknownLanguageError("only Python has docstrings")
     if re.search(rb"\b__doc__\b", raw):
         raise RefusedError("the program uses `__doc__`")
-    found = [
-        each
-        for each in map(_docstring_of, _with_docstrings(root))
-        if each is not None and area.holds(each.start_byte, each.end_byte)
-    ]
+    found = [each for block in (root, *bodies(root, *DEFINITIONS)) if (each := _docstring_of(block))]
+    found = [each for each in found if area.holds(each.start_byte, each.end_byte)]
     return Removal(remove_statements(raw, found, language), len(found))
 
 
-def _with_docstrings(root: Node) -> Iterable[Node]:
-    yield root
-    for each in find_nodes(root, PYTHON, ("function_definition", "class_definition")):
-        body = each.child_by_field_name("body")
-        if body is not None:
-            yield body
+def bodies(root: Node, *types: str) -> list[Node]:
+    """The blocks of the definitions of these types, in Python."""
+    return [body for each in find_nodes(root, PYTHON, types) if (body := each.child_by_field_name("body"))]
 
 
 def _docstring_of(block: Node) -> Node | None:
@@ -324,15 +282,9 @@ def remove_statements(raw: bytes, statements: Sequence[Node], language: str) -> 
         assert block is not None
         runs = _runs(raw, removed)
         kept = [each for each in block.named_children if each.type not in COMMENT_TYPES and each not in removed]
-        placeholder = ""
-        if language == PYTHON and not kept and block.type == "block":
-            placeholder = "pass"
-        elif block.type not in SEQUENCES:
-            placeholder = "{}"
-        if placeholder:
-            start, end = runs[0]
-            splices.append(Splice(start, end, placeholder))
-            runs = runs[1:]
+        is_emptied = language == PYTHON and not kept and block.type == "block"
+        if placeholder := "pass" if is_emptied else "" if block.type in SEQUENCES else "{}":
+            splices.append(Splice(*runs.pop(0), placeholder))
         splices += [_statement_splice(raw, *each) for each in runs]
     return _without_gaps(raw, splices)
 
@@ -344,31 +296,27 @@ def _without_gaps(raw: bytes, splices: Sequence[Splice]) -> list[Splice]:
     """
     merged: list[Splice] = []
     for each in sorted(splices, key=lambda splice: splice.start):
-        is_lines = not each.new and _is_line_start(raw, each.start) and _is_line_start(raw, each.end)
-        if merged and is_lines and merged[-1].end == each.start and not merged[-1].new:
-            merged[-1] = Splice(merged[-1].start, each.end, "")
+        if merged and _is_lines(raw, each) and merged[-1].end == each.start and not merged[-1].new:
+            merged[-1] = replace(merged[-1], end=each.end)
         else:
             merged.append(each)
-    return [_without_gap(raw, each) for each in merged]
+    return [replace(each, end=_end_of_gap(raw, each)) if _is_lines(raw, each) else each for each in merged]
 
 
-def _without_gap(raw: bytes, splice: Splice) -> Splice:
-    if splice.new or not _is_line_start(raw, splice.start) or not _is_line_start(raw, splice.end):
-        return splice
-    above, below = raw[: splice.start], raw[splice.end :]
-    text_above = above.rstrip()
-    blank_above = above.count(b"\n", len(text_above)) - 1
-    blank_below = len(re.findall(rb"[ \t]*\n", (re.match(rb"(?:[ \t]*\n)*", below) or [b""])[0]))
-    is_beginning = not text_above or text_above.endswith((b":", b"{"))
-    surplus = blank_below if is_beginning else min(blank_above, blank_below)
-    end = splice.end
-    for _line in range(surplus):
+def _is_lines(raw: bytes, splice: Splice) -> bool:
+    """Whether whole lines go."""
+    is_start = lambda position: position in (0, len(raw)) or raw[position - 1 : position] == b"\n"
+    return not splice.new and is_start(splice.start) and is_start(splice.end)
+
+
+def _end_of_gap(raw: bytes, lines: Splice) -> int:
+    above, end = raw[: lines.start].rstrip(), lines.end
+    blank_above = raw.count(b"\n", len(above), lines.start) - 1
+    blank_below = len(re.findall(rb"[ \t]*\n", (re.match(rb"(?:[ \t]*\n)*", raw[end:]) or [b""])[0]))
+    is_beginning = not above or above.endswith((b":", b"{"))
+    for _line in range(blank_below if is_beginning else min(blank_above, blank_below)):
         end = line_end(raw, end) + 1
-    return Splice(splice.start, end, "")
-
-
-def _is_line_start(raw: bytes, position: int) -> bool:
-    return position in (0, len(raw)) or raw[position - 1 : position] == b"\n"
+    return end
 
 
 def _runs(raw: bytes, statements: Sequence[Node]) -> list[tuple[int, int]]:
@@ -385,15 +333,12 @@ def _runs(raw: bytes, statements: Sequence[Node]) -> list[tuple[int, int]]:
 def _statement_splice(raw: bytes, start: int, end: int) -> Splice:
     first, last = line_start(raw, start), line_end(raw, end)
     before, after = raw[first:start], raw[end:last]
-    is_alone = not before.strip() and re.fullmatch(rb"\s*;?\s*(#.*|//.*)?", after)
-    if is_alone:
+    if not before.strip() and re.fullmatch(rb"\s*;?\s*(#.*|//.*)?", after):
         return Splice(first, min(last + 1, len(raw)), "")
     if separator := re.search(rb"[ \t]*;[ \t]*\Z", before):  # `x = 1; print(x)`
         return Splice(first + separator.start(), end, "")
-    if separator := re.match(rb"[ \t]*;[ \t]*", after):  # `print(x); x = 1`
-        return Splice(start, end + separator.end(), "")
-    spaces = len(after) - len(after.lstrip(b" \t"))
-    return Splice(start, end + spaces, "")
+    separator = re.match(rb"[ \t]*;[ \t]*|[ \t]*", after)  # `print(x); x = 1`
+    return Splice(start, end + (separator.end() if separator else 0), "")
 
 
 def line_start(raw: bytes, position: int) -> int:
@@ -412,15 +357,13 @@ REMOVALS: Mapping[Removable, Callable[[bytes, Node, str, Area], Removal]] = {
 }
 
 
-def remove_definition(text: str, language: str, remove: RemoveDefinition, path: Path) -> Step:
-    """The removal of a function, method or class that nothing else mentions, with its decorators and its comment.
+def remove_definition(text: str, remove: RemoveDefinition, path: Path) -> Step:
+    """The removal of what nothing else mentions in a text of Python, with its decorators and its comment.
 
     RefusedError says by what way something may still reach it.
     """
-    if language != PYTHON:
-        raise UnknownLanguageError("only definitions of Python are known")
     wanted = f"{remove.scope}.{remove.name}" if remove.scope else remove.name
-    root, definition = parsed(text, language), only_definition(text, language, wanted, DEFINITION_KINDS[remove.kind])
+    root, definition = parsed(text, PYTHON), only_definition(text, PYTHON, wanted, DEFINITION_KINDS[remove.kind])
     _check_unreachable(text, definition)
     check_mentions_of_word(path, definition.name)
     outermost = node_of(root, definition)
@@ -445,7 +388,7 @@ def _check_unreachable(text: str, definition: Definition) -> None:
 
 def _check_bases(node: Node, name: str) -> None:
     """Of the class around a method: a base may call it."""
-    outer = next((each for each in ancestors(node) if each.type in ("class_definition", "function_definition")), None)
+    outer = next((each for each in ancestors(node) if each.type in DEFINITIONS), None)
     bases = outer.child_by_field_name("superclasses") if outer else None
     owner = outer.child_by_field_name("name") if outer else None
     if bases and bases.named_children:

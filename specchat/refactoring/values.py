@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -21,14 +20,16 @@ from specchat.refactoring.python_dangers import PLAIN_DECORATORS
 from specchat.refactoring.python_rename import check_new_name
 from specchat.refactoring.python_text import one_of
 from specchat.refactoring.removals import find_area, line_start, node_of, only_definition, parsed
-from specchat.refactoring.splices import Area, RefusedError, Splice, Step, UnknownLanguageError
+from specchat.refactoring.splices import Area, RefusedError, Splice, Step
 from specchat.syntax.parse import COMMENT_TYPES, ancestors, find_nodes, node_text
 
 DATA_LANGUAGES = frozenset(("json", "toml", "yaml"))
-# What else binds a name in Python, with the field of the names.
-REBINDING = {
-    "augmented_assignment": "left", "for_statement": "left", "for_in_clause": "left", "named_expression": "name",
-    "assignment": "left",
+LIST = "expression_list"
+# the kinds of what an instruction calls so: the default of a parameter is not called a constant
+SETTINGS = {NameKind.VARIABLE, NameKind.CONSTANT, NameKind.ATTRIBUTE}
+CALLED = {
+    NameKind.VARIABLE: SETTINGS, NameKind.CONSTANT: SETTINGS,
+    NameKind.ATTRIBUTE: {NameKind.ATTRIBUTE, NameKind.CONSTANT},
 }  # fmt: skip
 NUMBER = re.compile(
     r"[-+]?(?:0[xXoObB][\da-fA-F_]+|(?:\d[\d_]*)?\.?\d[\d_]*\.?(?:[eE][-+]?\d+)?)(?:[uUlLfF]{1,3}|n|[iuf]\d{1,2}|[iu]size)?"
@@ -52,37 +53,28 @@ class LiteralKind(StrEnum):
     OTHER = "expression"
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a name gets its value."""
-
-    value: Node
-    kind: NameKind
-
-
 def set_value(text: str, language: str, change: SetValue, area: Area) -> Step:
     """The new value as a change of the text. RefusedError says why it is not certain."""
     root = parsed(text, language)
     if language not in DATA_LANGUAGES:
         area = area.overlap(find_area(text, language, change.scope))
-    places = [each for each in _places(root, language, change, area) if _is_kind(each.kind, change.kind)]
+    fitting = CALLED.get(change.kind, {change.kind})
+    places = [each for each in _places(root, language, change, area) if not change.kind or each[1] in fitting]
     if len(places) > 1 and language == "toml" and change.name == "version":
-        places = [each for each in places if _keys_around(each.value)[:-1] in MAIN_TABLES]
+        places = [each for each in places if _keys_around(each[0])[:-1] in MAIN_TABLES]
     if len(places) != 1:
         count = f"{len(places)} places" if places else "no place"
         raise RefusedError(f"{count} in the file give{'' if len(places) > 1 else 's'} `{change.name}` a value")
     if _is_bound_again(text, root, language, change.name, area):
         raise RefusedError(f"`{change.name}` gets several values")
-    place = places[0]
-    old, new = node_text(place.value).strip(), written_in(change.value, language)
+    value, kind = places[0]
+    old, new = node_text(value).strip(), written_in(change.value, language)
     if change.old_value and written_in(change.old_value, language).strip("\"'") != old.strip("\"'"):
         raise RefusedError(f"`{change.name}` is {old}, not {change.old_value}")
-    new, start = in_quotes_of(new, old), place.value.start_byte
+    new, start = in_quotes_of(new, old), value.start_byte
     _check_kinds(change.name, old, new, language)
     splices = (Splice(start, start + len(old.encode()), new),) if new != old else ()
-    step = Step(f"change {place.kind} `{change.name}` from {old} to {new}", splices)
-    parsed(step.apply(text), language)
-    return step
+    return Step(f"change {kind} `{change.name}` from {old} to {new}", splices)
 
 
 def _check_kinds(name: str, old: str, new: str, language: str) -> None:
@@ -93,17 +85,8 @@ def _check_kinds(name: str, old: str, new: str, language: str) -> None:
         raise RefusedError(f"`{name}` is a {kinds[0]}, not a {kinds[1]}")
 
 
-def _is_kind(kind: NameKind, wanted: NameKind) -> bool:
-    """Whether the word of an instruction fits: a parameter's default is not called a constant."""
-    if wanted in (NameKind.ANY, kind):
-        return True
-    if wanted in (NameKind.VARIABLE, NameKind.CONSTANT):
-        return kind in (NameKind.VARIABLE, NameKind.CONSTANT, NameKind.ATTRIBUTE)
-    return wanted == NameKind.ATTRIBUTE and kind == NameKind.CONSTANT
-
-
-def _places(root: Node, language: str, change: SetValue, area: Area) -> Iterator[Place]:
-    """Declarations with a value, in this part of the text."""
+def _places(root: Node, language: str, change: SetValue, area: Area) -> Iterator[tuple[Node, NameKind]]:
+    """The values of a name in this part of the text, and what each one is the value of."""
     known, name = rules_of(language).values, change.name
     for node in find_nodes(root, language, known):
         names, values = _names_and_values(node, *known[node.type])
@@ -119,7 +102,7 @@ def _places(root: Node, language: str, change: SetValue, area: Area) -> Iterator
         if named == name:
             is_parameter = "parameter" in node.type or "pattern" in node.type
             kind = NameKind.ATTRIBUTE if is_attribute else NameKind.CONSTANT
-            yield Place(values[0], NameKind.PARAMETER if is_parameter else kind)
+            yield values[0], NameKind.PARAMETER if is_parameter else kind
 
 
 def _keys_around(node: Node) -> list[str]:
@@ -136,14 +119,10 @@ def _names_and_values(node: Node, name_field: str, value_field: str) -> tuple[Se
         parts = [each for each in node.named_children if each.type not in COMMENT_TYPES]
         return parts[:1], parts[1:]
     names, values = (
-        [inner for each in node.children_by_field_name(field) for inner in _listed(each)]
-        for field in (name_field, value_field)
+        [part for each in side for part in (each.named_children if each.type == LIST else [each])]
+        for side in map(node.children_by_field_name, (name_field, value_field))
     )
     return names, values
-
-
-def _listed(node: Node) -> Sequence[Node]:
-    return node.named_children if node.type == "expression_list" else [node]
 
 
 def _is_bound_again(text: str, root: Node, language: str, name: str, area: Area) -> bool:
@@ -154,8 +133,9 @@ def _is_bound_again(text: str, root: Node, language: str, name: str, area: Area)
         word = rf"(?<![\w.$]){re.escape(name)}(?!\w)"
         assigned = rf"{word}(?:\s*:[^=;,()\n]+)?\s*(?:[-+*/%&|^]|<<|>>|\*\*|:)?=(?![=>])"
         return len(re.findall(rf"{assigned}|{word}\s*(?:\+\+|--)|(?:\+\+|--){word}", text)) > 1
-    for node in find_nodes(root, PYTHON, REBINDING):
-        bound = node.child_by_field_name(REBINDING[node.type])
+    rebinding = rules_of(language).rebinding
+    for node in find_nodes(root, PYTHON, rebinding):
+        bound = node.child_by_field_name(rebinding[node.type])
         if bound is None or bound.type == "subscript" or not area.holds(node.start_byte, node.end_byte):
             continue
         is_plain = node.type == "assignment" and bound.type in ("identifier", "attribute")
@@ -200,12 +180,10 @@ def in_quotes_of(value: str, old: str) -> str:
 # Adding a parameter
 
 
-def add_parameter(text: str, language: str, change: AddParameter, area: Area, path: Path) -> Step:
-    """The new parameter as a change of the text. RefusedError says why it is not certain."""
-    if language != PYTHON:
-        raise UnknownLanguageError("parameters are added in Python only")
+def add_parameter(text: str, change: AddParameter, area: Area, path: Path) -> Step:
+    """The new parameter as a change of a text of Python. RefusedError says why it is not certain."""
     check_new_name(change.function.rpartition(".")[2], change.name)
-    outermost = node_of(parsed(text, language), only_definition(text, language, change.function, "function"))
+    outermost = node_of(parsed(text, PYTHON), only_definition(text, PYTHON, change.function, "function"))
     function = next(iter(find_nodes(outermost, PYTHON, ("function_definition",))))
     if not area.holds(function.start_byte, function.start_byte):
         raise RefusedError(f"`{change.function}` is not in these lines")
@@ -220,15 +198,13 @@ def add_parameter(text: str, language: str, change: AddParameter, area: Area, pa
         is_strange = decorator not in PLAIN_DECORATORS or "property" in decorator or decorator == "setter"
         if each.type == "decorator" and is_strange:
             raise RefusedError(f"`@{decorator}` decides which parameters `{change.function}` has")
-    default = written_in(change.default, language)
-    if kind_of_literal(default, language) is LiteralKind.OTHER:
+    default = written_in(change.default, PYTHON)
+    if kind_of_literal(default, PYTHON) is LiteralKind.OTHER:
         raise RefusedError(f"{default} is no constant")
     written = f"{change.name}: {change.annotation} = {default}" if change.annotation else f"{change.name}={default}"
     parameters = function.child_by_field_name("parameters")
     assert parameters is not None
-    step = Step(f"add the parameter `{written}` to `{change.function}`", (_splice(text.encode(), parameters, written),))
-    parsed(step.apply(text), language)
-    return step
+    return Step(f"add the parameter `{written}` to `{change.function}`", (_splice(text.encode(), parameters, written),))
 
 
 def _splice(raw: bytes, parameters: Node, written: str) -> Splice:

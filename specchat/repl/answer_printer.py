@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass, field
 from threading import Event as Flag
 
-from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded
+from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallProgressed, CallStarted, LoopEnded
 from specchat.app.agent.agent_tool import call_line
 from specchat.app.ask import Answered, AskEvent, ask
 from specchat.app.chat_state import ChatState
@@ -47,7 +47,7 @@ def print_notice(line: str) -> None:
 
 @dataclass
 class StagePrinter:
-    """Shows what the user waits for; where a line cannot be drawn over, each stage once and then now and then.
+    """Shows what the user waits for; where a line cannot be drawn over, each stage or call once, then now and then.
 
     Reading the prompt is mostly short, and has no first line of its own.
     """
@@ -55,12 +55,17 @@ class StagePrinter:
     line: TemporaryLine = field(default_factory=TemporaryLine)
     _begun: set[str] = field(default_factory=set[str])
 
-    def on_event(self, event: Event) -> None:
-        if not isinstance(event, Stage):
+    def on_event(self, event: Event | CallProgressed) -> None:
+        if isinstance(event, CallProgressed):
+            name, text = event.call.id, f"{event.call.name}: {event.line}"
+            first_line = text
+        elif isinstance(event, Stage):
+            name, text = event.stage, event.text
+            first_line = "" if isinstance(event, PrefillProgress) else f"{event.stage}…"
+        else:
             return
-        has_line = event.stage in self._begun or isinstance(event, PrefillProgress)
-        self._begun.add(event.stage)
-        self.line.show(event.text, "" if has_line else f"{event.stage}…")
+        self.line.show(text, "" if name in self._begun else first_line)
+        self._begun.add(name)
 
 
 class CallPrinter:
@@ -90,12 +95,12 @@ class AnswerPrinter:
         self._is_inside_line = self._is_inside_thought = False
 
     def on_event(self, event: AskEvent) -> None:
-        if not isinstance(event, Stage):
+        if not isinstance(event, Stage | CallProgressed):
             self._stages.line.erase()
         elif self._is_inside_line:
             self.close()
         match event:
-            case Stage():
+            case Stage() | CallProgressed():
                 self._stages.on_event(event)
             case ThinkingDelta(text=text):
                 self._print_thought(text)

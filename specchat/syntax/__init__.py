@@ -1,7 +1,7 @@
 """The structure of source files, by tree-sitter.
 
-    languages.py     the language of a file, and its grammar, imported at first use
-    sniff.py         the language of a text without a name
+    languages.py, .toml  the language of a file, and its grammar, imported at first use; kinds of nodes, as data
+    sniff.py, telling_lines.toml  the language of a text without a name
     parse.py         syntax trees, syntax errors, comments and docstrings
     definitions.py   functions, classes and other named parts
     statements.py    the statements of a file, and their members

@@ -2,48 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from tree_sitter import Node
 
+from specchat.syntax.languages import LANGUAGES_FILE, language_tables, node_kinds
 from specchat.syntax.parse import find_nodes, node_text, syntax_tree
 
-JAVASCRIPT_KINDS = {
-    "function_declaration": "function", "generator_function_declaration": "function", "method_definition": "method",
-    "class_declaration": "class", "variable_declarator": "function",
-}  # fmt: skip
-TYPESCRIPT_KINDS = {
-    "abstract_class_declaration": "class", "interface_declaration": "interface", "type_alias_declaration": "type",
-    "enum_declaration": "enum", "internal_module": "module",
-}  # fmt: skip
-C_KINDS = {"function_definition": "function", "struct_specifier": "struct", "enum_specifier": "enum"}
-DEFINITION_KINDS: Mapping[str, Mapping[str, str]] = {
-    "python": {"function_definition": "function", "class_definition": "class"},
-    "javascript": JAVASCRIPT_KINDS,
-    "typescript": {**JAVASCRIPT_KINDS, **TYPESCRIPT_KINDS},
-    "tsx": {**JAVASCRIPT_KINDS, **TYPESCRIPT_KINDS},
-    "go": {"function_declaration": "function", "method_declaration": "method", "type_spec": "type"},
-    "rust": {
-        "function_item": "function", "struct_item": "struct", "enum_item": "enum", "trait_item": "trait",
-        "impl_item": "impl", "mod_item": "module", "macro_definition": "macro",
-    },
-    "c": C_KINDS,
-    "cpp": {**C_KINDS, "class_specifier": "class", "namespace_definition": "namespace"},
-    "java": {
-        "class_declaration": "class", "interface_declaration": "interface", "enum_declaration": "enum",
-        "record_declaration": "record", "method_declaration": "method", "constructor_declaration": "method",
-    },
-    "bash": {"function_definition": "function"},
-    "markdown": {"section": "section"},
-    "toml": {"table": "table", "table_array_element": "table"},
-    "json": {"pair": "key"},
-    "yaml": {"block_mapping_pair": "key"},
-    "css": {"rule_set": "rule"},
-}  # fmt: skip
-# Parents whose lines belong to the definition: decorators, `export`, `const`, `template <…>`
-WRAPPER_TYPES = (
-    "decorated_definition", "export_statement", "lexical_declaration", "variable_declaration", "type_declaration",
-    "template_declaration",
-)  # fmt: skip
+WRAPPER_TYPES = node_kinds("statements", "around_definitions")
 FLAT_KINDS = ("key", "rule")  # only the outermost of these are definitions
 FUNCTION_VALUE_TYPES = ("arrow_function", "function_expression", "function", "class")
 
@@ -66,8 +32,15 @@ class Definition:
 
 def definitions(text: str, language: str) -> list[Definition]:
     """Every definition in the order of the text, outer before inner; none for plain text."""
-    kinds, root = DEFINITION_KINDS.get(language), syntax_tree(text, language)
+    kinds, root = definition_kinds(language), syntax_tree(text, language)
     return list(_walk_definitions(root, language, kinds)) if root and kinds else []
+
+
+@cache
+def definition_kinds(language: str) -> Mapping[str, str]:
+    """What kind of definition a node is, by its type."""
+    kinds: Mapping[str, str] = language_tables(LANGUAGES_FILE).get(language, {}).get("definitions", {})
+    return {each: kind for kind, types in kinds.items() for each in types.split()}
 
 
 def enclosing_definition(candidates: Sequence[Definition], line: int) -> Definition | None:

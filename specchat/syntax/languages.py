@@ -1,47 +1,53 @@
-"""The language of a text, by the name of its file or by its first line, and the grammar of a language."""
+"""The language of a text, by the name of its file or by its first line; its grammar, and tables about languages."""
 
 import re
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from pathlib import PurePath
+from pathlib import Path, PurePath
+from typing import Any, cast
 
 from tree_sitter import Language
 
 PLAIN_TEXT = ""
+LANGUAGES_FILE = Path(__file__).with_suffix(".toml")
+
+
+@cache
+def language_tables(file: Path) -> Mapping[str, Any]:
+    """What a file says about languages, by their names. One that `extends` another one has what that one has, too.
+
+    Nested tables are merged, texts are joined, and anything else is replaced.
+    """
+    tables: dict[str, Any] = {}
+    for name, own in tomllib.loads(file.read_text(encoding="utf-8")).items():  # an extended one comes first
+        tables[name] = _merged(tables.get(own.pop("extends", ""), {}), own)
+    return tables
+
+
+def _merged(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(base)
+    for key, value in more.items():
+        if isinstance(old := base.get(key), dict):
+            result[key] = _merged(cast("dict[str, Any]", old), value)
+        else:
+            result[key] = f"{old}\n{value}" if old and isinstance(value, str) else value
+    return result
 
 
 @dataclass(frozen=True)
 class LanguageInfo:
     suffixes: tuple[str, ...]
-    grammar_package: str
-    grammar_function: str = "language"
     file_names: tuple[str, ...] = ()
     interpreters: tuple[str, ...] = ()
+    grammar: tuple[str, ...] = ()
 
 
 LANGUAGES: Mapping[str, LanguageInfo] = {
-    "python": LanguageInfo((".py", ".pyi", ".pyw"), "tree_sitter_python", interpreters=("python", "pypy")),
-    "javascript": LanguageInfo(
-        (".js", ".mjs", ".cjs", ".jsx"), "tree_sitter_javascript", interpreters=("node", "deno")
-    ),
-    "typescript": LanguageInfo((".ts", ".mts", ".cts"), "tree_sitter_typescript", "language_typescript"),
-    "tsx": LanguageInfo((".tsx",), "tree_sitter_typescript", "language_tsx"),
-    "json": LanguageInfo((".json",), "tree_sitter_json"),
-    "toml": LanguageInfo((".toml",), "tree_sitter_toml"),
-    "markdown": LanguageInfo((".md", ".markdown"), "tree_sitter_markdown"),
-    "go": LanguageInfo((".go",), "tree_sitter_go"),
-    "rust": LanguageInfo((".rs",), "tree_sitter_rust"),
-    "c": LanguageInfo((".c", ".h"), "tree_sitter_c"),
-    "cpp": LanguageInfo((".cpp", ".cc", ".cxx", ".hpp", ".hh", ".hxx"), "tree_sitter_cpp"),
-    "java": LanguageInfo((".java",), "tree_sitter_java"),
-    "bash": LanguageInfo(
-        (".sh", ".bash"), "tree_sitter_bash", file_names=(".bashrc", ".profile"), interpreters=("bash", "sh")
-    ),
-    "yaml": LanguageInfo((".yaml", ".yml"), "tree_sitter_yaml"),
-    "html": LanguageInfo((".html", ".htm"), "tree_sitter_html"),
-    "css": LanguageInfo((".css",), "tree_sitter_css"),
+    name: LanguageInfo(**{key: tuple(words.split()) for key, words in known.items()})
+    for name, known in language_tables(LANGUAGES_FILE)["files"].items()
 }
 LANGUAGE_BY_SUFFIX = {suffix: name for name, known in LANGUAGES.items() for suffix in known.suffixes}
 LANGUAGE_BY_FILE_NAME = {file: name for name, known in LANGUAGES.items() for file in known.file_names}
@@ -68,5 +74,11 @@ def load_grammar(language: str) -> Language | None:
     info = LANGUAGES.get(language)
     if info is None:
         return None
-    make_grammar: Callable[[], object] = getattr(import_module(info.grammar_package), info.grammar_function)
+    package, function = info.grammar or (f"tree_sitter_{language}", "language")
+    make_grammar: Callable[[], object] = getattr(import_module(package), function)
     return Language(make_grammar())
+
+
+def node_kinds(table: str, key: str) -> frozenset[str]:
+    """The kinds of nodes that have a meaning in a language, or for the statements or names of all."""
+    return frozenset(language_tables(LANGUAGES_FILE).get(table, {}).get(key, "").split())

@@ -5,50 +5,28 @@ name counts as one that does: what is found is certain, what is not found may be
 """
 
 import re
-from collections.abc import Mapping
 
 from tree_sitter import Node
 
 from specchat.syntax.definitions import definitions, enclosing_definition
-from specchat.syntax.parse import ancestors, field_of, find_nodes, node_text, syntax_tree
+from specchat.syntax.languages import node_kinds
+from specchat.syntax.parse import ancestors, field_of, find_nodes, line_of, node_text, syntax_tree
 
-SCRIPT_NAMES = ("identifier", "shorthand_property_identifier", "shorthand_property_identifier_pattern")
-NAME_TYPES: Mapping[str, tuple[str, ...]] = {
-    "javascript": SCRIPT_NAMES, "typescript": (*SCRIPT_NAMES, "type_identifier"),
-    "tsx": (*SCRIPT_NAMES, "type_identifier"), "go": ("identifier", "type_identifier"),
-    "rust": ("identifier", "type_identifier"), "c": ("identifier", "type_identifier"),
-    "cpp": ("identifier", "type_identifier"), "java": ("identifier", "type_identifier"),
-}  # fmt: skip
 SCRIPTS = ("javascript", "typescript", "tsx")
-# Names that a program has without a definition, and that older programs import or define.
-GLOBALS = frozenset(
-    ("Buffer", "process", "console", "URL", "URLSearchParams", "fetch", "performance", "crypto", "structuredClone",
-     "queueMicrotask", "setTimeout", "clearTimeout", "setInterval", "setImmediate", "AbortController", "TextEncoder",
-     "TextDecoder", "Promise", "Symbol", "Map", "Set", "min", "max", "clear", "any")
-)  # fmt: skip
-BINDING_FIELDS = ("declarator", "pattern", "alias", "parameter", "parameters", "key", "label")
+# names that a program has without a definition, and that older programs import or define
+GLOBALS, IMPORTS, FUNCTIONS = (node_kinds("names", key) for key in ("globals", "imports", "functions"))
+BINDING_FIELDS, BINDING_LEFT, USING_BY_NAME = (
+    node_kinds("names", key) for key in ("binding_fields", "binding_left", "using_by_name")
+)
 BINDING = re.compile(
     r"parameter|import|use_|pattern|label|extern|capture|token_tree|preproc|^(?:marker_)?annotation|attribute|namespace|package"
 )
-BINDING_LEFT = (
-    "short_var_declaration",
-    "range_clause",
-    "for_in_statement",
-    "receive_statement",
-    "assignment_expression",
-)
-USING_BY_NAME = ("method_invocation", "export_specifier", "jsx_opening_element", "jsx_self_closing_element")
-IMPORTS = ("import_declaration", "import_spec", "preproc_include", "use_declaration", "mod_item", "using_declaration")
-FUNCTIONS = (
-    "function_declaration", "function_expression", "arrow_function", "method_definition", "generator_function",
-    "generator_function_declaration", "function_item", "async_block", "closure_expression", "class_static_block",
-)  # fmt: skip
 
 
 def lost_names(old: str, new: str, language: str) -> dict[str, int]:
     """What the new text uses, with its first line, and only the old one defines; nothing where that is unsure."""
     roots = [syntax_tree(text, language) for text in (old, new)]
-    if language not in NAME_TYPES or not roots[0] or not roots[1] or roots[1].has_error:
+    if not node_kinds(language, "names") or not roots[0] or not roots[1] or roots[1].has_error:
         return {}
     if language not in SCRIPTS and _imports(roots[1], language) - _imports(roots[0], language):
         return {}  # these may bring the names
@@ -69,8 +47,8 @@ def _names(root: Node, text: str, language: str) -> tuple[set[tuple[str, str]], 
     """The names that a text binds, each with the definition around it, and those that it uses, with their lines."""
     known = definitions(text, language)
     bound, used = set[tuple[str, str]](), list[tuple[str, str, int]]()
-    for node in find_nodes(root, language, NAME_TYPES[language]):
-        name, line = node_text(node), node.start_point.row + 1
+    for node in find_nodes(root, language, node_kinds(language, "names")):
+        name, line = node_text(node), line_of(node)
         around = enclosing_definition(known, line)
         is_own = around is not None and around.name == name and around.first_line == line
         scope = "" if around is None else around.container if is_own else around.qualified_name
@@ -114,7 +92,7 @@ def strayed(text: str, language: str) -> list[tuple[int, str]]:
         return found
     for node in find_nodes(root, language, ("await_expression", "return_statement")):
         function = next((each for each in ancestors(node) if each.type in FUNCTIONS), None)
-        line = node.start_point.row + 1
+        line = line_of(node)
         if node.type == "return_statement" and function is None:
             found.append((line, "`return` stands outside of a function"))
         if node.type == "await_expression" and function is not None and not _may_await(function):

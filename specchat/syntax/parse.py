@@ -1,5 +1,6 @@
 """Syntax trees of texts, their syntax errors, and their comments."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -84,8 +85,25 @@ def field_of(node: Node) -> str:
     return parent.field_name_for_child(parent.children.index(node)) or ""
 
 
+def contains(outer: Node, inner: Node) -> bool:
+    return outer.start_byte <= inner.start_byte and inner.end_byte <= outer.end_byte
+
+
+def line_of(node: Node) -> int:
+    return node.start_point.row + 1
+
+
 def node_text(node: Node) -> str:
     return (node.text or b"").decode(errors="replace")
+
+
+def blanked(text: str, nodes: Iterable[Node]) -> bytes:
+    """A text with blanks in the place of these nodes; its lines stay."""
+    raw = text.encode()
+    left = bytearray(raw)
+    for node in nodes:
+        left[node.start_byte : node.end_byte] = re.sub(rb"[^\n]", b" ", raw[node.start_byte : node.end_byte])
+    return bytes(left)
 
 
 def _error_nodes(root: Node) -> Iterator[Node]:
@@ -100,9 +118,9 @@ def _error_nodes(root: Node) -> Iterator[Node]:
 
 def _diagnostic(node: Node) -> SyntaxDiagnostic:
     if node.is_missing:
-        return SyntaxDiagnostic(node.start_point.row + 1, f"{node.type!r} is missing")
+        return SyntaxDiagnostic(line_of(node), f"{node.type!r} is missing")
     shown = node_text(node).strip().partition("\n")[0][:MAX_SHOWN_CHARACTERS]
-    return SyntaxDiagnostic(node.start_point.row + 1, f"syntax error: {shown}" if shown else "syntax error")
+    return SyntaxDiagnostic(line_of(node), f"syntax error: {shown}" if shown else "syntax error")
 
 
 @dataclass(frozen=True)
@@ -127,7 +145,7 @@ def comments(text: str, language: str) -> list[Comment]:
         Comment(
             node_text(node).strip(),
             _code_of_docstring(node) if node.type == "string" else _code_of(node, lines),
-            node.start_point.row + 1,
+            line_of(node),
         )
         for node in comment_nodes(root, language)
     ]

@@ -4,8 +4,11 @@ A short selection may be valid in several languages; then it has none here. Pros
 """
 
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from specchat.syntax.languages import PLAIN_TEXT, language_of
 from specchat.syntax.parse import syntax_diagnostics
@@ -14,104 +17,7 @@ MAX_SNIFFED_CHARACTERS = 20_000
 MIN_LEAD = 2  # a language with errors needs so many times the telling lines of the next one
 DATA_START = re.compile(r'\s*(?:\{\s*(?:"|\}|\Z)|\[\s*(?:[\[{"\d-]|\]))')
 
-# Lines, or parts of lines, that tell a language. Each line counts once for a language.
-TELLING_LINES: Mapping[str, re.Pattern[str]] = {
-    language: re.compile("|".join(f"(?:{pattern})" for pattern in patterns))
-    for language, patterns in {
-        "python": (
-            r"^\s*(?:async )?def \w+\(.*",
-            r"^\s*class \w+(?:\(.*\))?:\s*(?:#.*)?$",
-            r"^\s*from [\w.]+ import ",
-            r"^\s*import [\w.]+(?: as \w+)?(?:, [\w.]+)*$",
-            r"^\s*(?:if|elif|while|with|except|for) .*:\s*(?:#.*)?$",
-            r"^\s*(?:else|try|finally):\s*(?:#.*)?$",
-            r"\bself\.\w",
-            r"^\s*@\w[\w.]*(?:\(.*\))?$",
-            r"^\s*[rf]?\"\"\"",
-            r"^\s*print\(.*\)$",
-            r"^\s*(?:raise|yield|assert|lambda|pass|global|nonlocal)\b[^;{]*$",
-        ),
-        "javascript": (
-            r"^\s*(?:export )?(?:const|let|var) [\w{\[].*=",
-            r"\bfunction\b ?\w*\(.*\{",
-            r"=> ?[{(\w]",
-            r"\bconsole\.\w+\(",
-            r"^\s*import .* from ['\"]",
-            r"\brequire\(['\"]",
-            r"^\s*export (?:default|\{)",
-            r"===|!==",
-            r"^\s*\}\);?$",
-        ),
-        "typescript": (
-            r"^\s*(?:export )?interface \w+.*\{",
-            r"^\s*(?:export )?type \w+(?:<.*>)? =",
-            r"\w\??: (?:string|number|boolean)\b",
-            r"^\s*(?:private|public|readonly) \w+\??:",
-            r"\bas (?:const|string|number|any)\b",
-            r"^\s*import type ",
-        ),
-        "go": (
-            r"^package \w+$",
-            r"^func .*\{",
-            r":= ",
-            r"^\s*if err != nil",
-            r"^type \w+ (?:struct|interface) \{",
-            r"\bfmt\.\w+\(",
-        ),
-        "rust": (
-            r"^\s*(?:pub(?:\(\w+\))? )?fn \w+",
-            r"\blet mut \w",
-            r"^\s*use (?:std|crate|super)::",
-            r"^\s*impl\b.*\{",
-            r"\w+!\(",
-            r"^\s*#\[\w",
-            r"^\s*(?:pub )?(?:struct|enum|trait) \w+",
-            r"&mut |&str\b",
-            r"^\s*match .*\{$",
-        ),
-        "c": (
-            r"^\s*#\s*include [<\"].*\.h[>\"]",
-            r"^\s*#\s*(?:define|ifdef|ifndef|endif)\b",
-            r"\bprintf\(",
-            r"\b(?:malloc|sizeof|free)\(",
-            r"^(?:static |const |unsigned )*(?:int|void|char|double|float|size_t)\b[ *]+\w+\(.*",
-            r"\bstruct \w+ \*",
-            r"\w->\w",
-        ),
-        "cpp": (
-            r"^\s*#\s*include <\w+>",
-            r"\bstd::\w",
-            r"^\s*template ?<",
-            r"^\s*(?:public|private|protected):$",
-            r"^\s*namespace\b.*\{",
-            r"^\s*using namespace ",
-            r"\bcout <<",
-        ),
-        "java": (
-            r"^\s*(?:public|private|protected) (?:static |final |abstract )*[\w<>\[\]]+ \w+.*",
-            r"^\s*import java",
-            r"\bSystem\.out\.",
-            r"^\s*package [\w.]+;$",
-            r"^\s*@Override$",
-            r"\bnew \w+(?:<.*>)?\(.*\);",
-        ),
-        "bash": (
-            r"^#!.*sh$",
-            r"^\s*(?:fi|done|esac|then)\s*$",
-            r"^\s*(?:if|while) \[",
-            r"; (?:then|do)$",
-            r"^\s*echo [\"'$\w]",
-            r"\$\{\w+",
-            r"^\s*export \w+=",
-            r"^\s*\w+\(\) \{$",
-            r"^\s*(?:sudo|cd|rm|mkdir|set) [-/~.\w]",
-        ),
-        "html": (r"(?i:<!doctype html)", r"(?i:</?(?:html|head|body|div|span|p|a|ul|li|table|script|h[1-6])\b[^>]*>)"),
-        "css": (r"^\s*[.#@&]?[\w-][\w\s.#:>,()-]*\{\s*$", r"^\s*[\w-]+: [^{}]+;$", r"^\s*\}$"),
-        "yaml": (r"^---$", r"^\s*(?:- )?[\w.-]+:(?: [^{;]*[^{;,])?$", r"^\s*- \w[^;(]*$"),
-        "toml": (r"^\s*\[\[?[\w.\"-]+\]\]?$", r"^\s*[\w.-]+ = (?:\".*\"|'.*'|\[.*|\d[\d_.-]*|true|false)$"),
-    }.items()
-}
+TELLING_LINES = Path(__file__).with_name("telling_lines.toml")
 # Their lines also stand in other texts, so most lines have to be theirs.
 COVERING_LANGUAGES = ("yaml", "toml", "css")
 MIN_COVERED_SHARE = 0.8
@@ -139,7 +45,7 @@ def sniff_language(text: str) -> str:
         return "json"
     lines = [line for line in text.split("\n") if line.strip()]
     counts = {
-        language: sum(bool(pattern.search(line)) for line in lines) for language, pattern in TELLING_LINES.items()
+        language: sum(bool(pattern.search(line)) for line in lines) for language, pattern in _telling_lines().items()
     }
     candidates = [
         _Candidate(language, count, not syntax_diagnostics(_at_margin(text), language))
@@ -159,6 +65,12 @@ def sniff_language(text: str) -> str:
     lead = max((each.telling_lines for each in rivals if each.is_parsed or not best.is_parsed), default=0)
     is_clear = best.telling_lines > lead if best.is_parsed else best.telling_lines >= max(2, MIN_LEAD * lead)
     return best.language if is_clear else PLAIN_TEXT
+
+
+@cache
+def _telling_lines() -> Mapping[str, re.Pattern[str]]:
+    tables = tomllib.loads(TELLING_LINES.read_text(encoding="utf-8"))
+    return {language: re.compile("|".join(f"(?:{each})" for each in lines)) for language, lines in tables.items()}
 
 
 def _narrower(one: _Candidate, other: _Candidate) -> str:

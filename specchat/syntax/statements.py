@@ -9,58 +9,21 @@ from dataclasses import dataclass, field, replace
 
 from tree_sitter import Node
 
-from specchat.syntax.parse import COMMENT_TYPES, comment_nodes, find_nodes, node_text, syntax_tree
+from specchat.syntax.languages import node_kinds
+from specchat.syntax.parse import COMMENT_TYPES, blanked, comment_nodes, find_nodes, line_of, node_text, syntax_tree
 
 WORD = re.compile(r"\w+")
 # strings, numbers, words, operators, and other signs one by one
 TOKEN = re.compile(
     r"\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\\n])*`|\d(?:[\w.]*\w)?|\w+|[<>=!+*/%&|^~?:-]+|[^\w\s]"
 )
-# Nodes that only hold others: their children count as children of the parent
-HOLDERS = frozenset((
-    "document", "stream", "block_node", "block_mapping", "block_sequence", "object", "array", "inline_table", "section",
-    "list", "import_spec_list", "const_declaration", "var_declaration", "type_declaration", "var_spec_list",
-    "lexical_declaration", "variable_declaration", "class_body", "declaration_list", "enum_body",
-    "field_declaration_list", "enumerator_list", "enum_variant_list", "interface_body", "enum_body_declarations",
-    "object_type", "block", "statement_block", "struct_type", "interface_type",
-))  # fmt: skip
-CLAUSES = frozenset(("else_clause", "elif_clause", "except_clause", "finally_clause"))  # with a block below them
-WRAPPERS = frozenset(("decorated_definition", "export_statement", "template_declaration"))
-# Statements with members, behind one of the nodes above
-CONTAINERS = frozenset((
-    "class_definition", "class_declaration", "abstract_class_declaration", "interface_declaration", "enum_declaration",
-    "record_declaration", "annotation_type_declaration", "internal_module", "struct_item", "enum_item", "trait_item",
-    "impl_item", "mod_item", "foreign_mod_item", "struct_specifier", "union_specifier", "class_specifier",
-    "enum_specifier", "namespace_definition", "linkage_specification", "type_spec", "rule_set", "media_statement",
-    "supports_statement", "pair", "block_mapping_pair",
-))  # fmt: skip
+KINDS = "holders clauses wrappers containers direct_containers markers imports functions calls bodies"
+HOLDERS, CLAUSES, WRAPPERS, CONTAINERS, DIRECT_CONTAINERS, MARKERS, IMPORTS, FUNCTIONS, CALLS, BODIES = (
+    node_kinds("statements", key) for key in WORD.findall(KINDS)
+)
+NO_STATEMENTS = node_kinds("statements", "no_statements") | set(COMMENT_TYPES)
 CLASSES = frozenset(each for each in CONTAINERS if each.startswith(("class", "struct", "trait", "interface", "enum")))
 PYTHON_CONTAINERS = frozenset(("if_statement", "try_statement", "with_statement"))
-# Statements whose members are their children
-DIRECT_CONTAINERS = frozenset((
-    "table", "table_array_element", "element", "preproc_ifdef", "preproc_if", "preproc_else",
-))  # fmt: skip
-# Parts of a statement that are lost alone: `@app.route("/")`
-MARKERS = frozenset(("decorator", "annotation", "marker_annotation"))
-IMPORTS = frozenset((
-    "import_statement", "import_from_statement", "future_import_statement", "import_spec", "import_declaration",
-    "use_declaration", "extern_crate_declaration", "preproc_include",
-))  # fmt: skip
-FUNCTIONS = frozenset((
-    "function_definition", "function_declaration", "function_item", "method_definition", "method_declaration",
-    "generator_function_declaration", "constructor_declaration",
-))  # fmt: skip
-CALLS = frozenset(("command", "method_invocation", "macro_invocation"))
-NO_STATEMENTS = frozenset((
-    *COMMENT_TYPES, "pass_statement", "empty_statement", "start_tag", "end_tag", "bare_key", "dotted_key", "quoted_key",
-    "package_clause", "package_declaration", "access_specifier", "hash_bang_line", "ERROR", "doctype",
-))  # fmt: skip
-# Nodes whose children are the statements of a body
-BODIES = frozenset((
-    "block", "statement_block", "compound_statement", "statement_list", "do_group", "switch_body", "switch_block",
-    "match_block", "constructor_body", "class_body", "declaration_list", "case_statement", "switch_case", "case_item",
-    "switch_default", "switch_block_statement_group", "expression_case", "type_case", "default_case", "else_clause",
-))  # fmt: skip
 MAX_DEPTH = 40
 NAME_FIELDS = ("name", "key", "left", "condition", "declarator")
 
@@ -112,10 +75,8 @@ def statements(text: str, language: str) -> list[Statement]:
     root = syntax_tree(text, language)
     if root is None:
         return []
-    code = bytearray(text.encode())
-    for comment in (*comment_nodes(root, language), *find_nodes(root, language, ("pass_statement",))):
-        code[comment.start_byte : comment.end_byte] = b" " * (comment.end_byte - comment.start_byte)
-    reading = _Reading(bytes(code), language)
+    no_code = (*comment_nodes(root, language), *find_nodes(root, language, ("pass_statement",)))
+    reading = _Reading(blanked(text, no_code), language)
     reading.collect(root, -1)
     return reading.found
 
@@ -150,12 +111,12 @@ class _Reading:
             return
         number, last = len(self.found), outer.end_point.row + bool(outer.end_point.column)
         statement = Statement(
-            inner.type, _name(inner), node_text(outer), words, outer.start_point.row + 1, owner, (), last, is_inner
+            inner.type, _name(inner), node_text(outer), words, line_of(outer), owner, (), last, is_inner
         )
         self.found.append(statement)
         markers = _markers(outer, inner)
         for marker in markers:
-            text, line = node_text(marker), marker.start_point.row + 1
+            text, line = node_text(marker), line_of(marker)
             words, last = tuple(WORD.findall(text)), marker.end_point.row + 1
             self.found.append(Statement(marker.type, "", text, words, line, number, _tokens(text), last, is_inner))
         below = list[Node]()

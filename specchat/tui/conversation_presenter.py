@@ -11,7 +11,7 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Static
 
-from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded, RoundStarted
+from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallProgressed, CallStarted, LoopEnded, RoundStarted
 from specchat.app.ask import Asked
 from specchat.chat.events import (
     Event,
@@ -136,7 +136,7 @@ class ConversationPresenter:
                 self._on_text(message, now)
             case Asked() | AnswerEnded():
                 await (self._on_asked(message) if isinstance(message, Asked) else self._on_answer_ended(message))
-            case CallStarted() | CallFinished() | LoopEnded() | RoundStarted():
+            case CallStarted() | CallProgressed() | CallFinished() | LoopEnded() | RoundStarted():
                 await self._on_agent_event(message)
             case EngineState():
                 self._on_engine_state(message, now)
@@ -172,6 +172,8 @@ class ConversationPresenter:
         match event:
             case CallStarted(summary=summary) if self.turn:
                 await self.turn.add_call(summary)
+            case CallProgressed(line=line) if self.turn:
+                self.turn.show_call_progress(line)
             case CallFinished(outcome=outcome) if self.turn:
                 self.turn.end_call(outcome)
             case LoopEnded(reason=reason):

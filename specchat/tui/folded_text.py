@@ -90,6 +90,9 @@ class CallView(FoldedText):
         if outcome:
             self.end(outcome)
 
+    def show_progress(self, line: str) -> None:
+        self.set_title(printable(f"{short(self._summary)}: {short(line)}"))
+
     def end(self, outcome: ToolOutcome) -> None:
         self.outcome = outcome
         self.append(outcome.text)

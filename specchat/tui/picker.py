@@ -20,7 +20,8 @@ from specchat.drawing.glyphs import printable
 from specchat.errors import SpecchatError
 from specchat.hub.runnable_models import LocalChoice
 from specchat.own_text import translated
-from specchat.profile import all_drafters, load_profile, profile_names
+from specchat.profile.drafter_names import all_drafters
+from specchat.profile.profile_files import load_profile, profile_names
 from specchat.tui.own_label import OwnLabel
 
 MAX_ROW_CHARS = 300

@@ -131,10 +131,16 @@ class TurnView(Vertical, can_focus=True):
         """Show a call of a tool below the answer."""
         await self.mount(CallView(summary, self._glyphs, outcome), before=self.query_one(".footer"))
 
+    def show_call_progress(self, line: str) -> None:
+        for call in self._running_calls():
+            call.show_progress(line)
+
     def end_call(self, outcome: ToolOutcome) -> None:
-        for call in self.query(CallView):
-            if call.outcome is None:
-                call.end(outcome)
+        for call in self._running_calls():
+            call.end(outcome)
+
+    def _running_calls(self) -> list[CallView]:
+        return [call for call in self.query(CallView) if call.outcome is None]
 
     def append_thinking(self, text: str, seconds: float) -> None:
         """Append to what the model thinks, which has lasted so long."""

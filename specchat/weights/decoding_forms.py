@@ -7,10 +7,7 @@ transformers only.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +15,7 @@ from typing import TYPE_CHECKING
 from specchat.forward.batch import BatchLimits
 from specchat.forward.transformers.decoding_probe import PROBE_VERSION, decoding_forms, find_form
 from specchat.forward.transformers.transformers_model import DecodingForm
-from specchat.paths import cache_folder, read_json_object, write_atomically
+from specchat.paths import read_json_object, remember, remembered_file
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -42,7 +39,7 @@ def decoding_form(
     if name in decoding_forms():
         return DecodingForm(name, str(stored.get("reason", "")))
     form = find_form(network, limits)
-    _write(path, {"form": form.name, "reason": form.reason})
+    remember(path, {"form": form.name, "reason": form.reason})
     return form
 
 
@@ -52,23 +49,14 @@ def known_weight_uses(folder: Path) -> dict[str, str]:
 
 
 def remember_weight_uses(folder: Path, uses: Mapping[str, str]) -> None:
-    _write(_uses_path(folder), dict(uses))
-
-
-def _write(path: Path, content: Mapping[str, str]) -> None:
-    with suppress(OSError):  # without a place to remember it, the next load asks again
-        write_atomically(path, json.dumps(content))
+    remember(_uses_path(folder), dict(uses))
 
 
 def _uses_path(folder: Path) -> Path:
     import transformers
 
     config = (folder / "config.json").read_text(encoding="utf-8")
-    return cache_folder() / "weight-uses" / f"{_key([config, transformers.__version__])}.json"
-
-
-def _key(identity: object) -> str:
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
+    return remembered_file("weight-uses", [config, transformers.__version__])
 
 
 def _path(folder: Path, network: PreTrainedModel, limits: BatchLimits, weights: WeightsInMemory) -> Path:
@@ -86,4 +74,4 @@ def _path(folder: Path, network: PreTrainedModel, limits: BatchLimits, weights: 
         "forms": list(decoding_forms()),  # a plugin that comes or goes asks again
         "versions": [PROBE_VERSION, transformers.__version__, torch.__version__],
     }
-    return cache_folder() / "decoding-forms" / f"{_key(identity)}.json"
+    return remembered_file("decoding-forms", identity)

@@ -1,14 +1,16 @@
 """The families that `forward.llama.llama` computes, as data: how the config and the tensors of each mean its network.
 
 A family that differs from Llama says here in what. Plans of memory and the catalog ask which families there are, so
-that nothing here imports torch. Knows names and numbers; reads no file.
+that nothing here imports torch. `family_defaults.toml` has what published configs leave out. Knows names and numbers.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
 from typing import Any, Literal
 
 from specchat.forward.llama.variations import GELU_TANH, OTHER_NETWORK, SILU, LayerShape, Scaling
@@ -23,6 +25,7 @@ TEXT_PREFIXES = {
     "language_model.model.": "model.", "model.language_model.": "model.", "language_model.lm_head.": "lm_head.",
     "lm_head.": "lm_head.",
 }  # fmt: skip
+DEFAULTS_FILE = Path(__file__).with_name("family_defaults.toml")
 GEMMA4_GLOBAL_HEAD_SIZE = 512  # of a config that leaves it out
 LAYER_SCALAR = "layer_scalar"  # without `.weight`
 
@@ -210,7 +213,6 @@ class Family:
     """What is peculiar to the models of a `model_type`."""
 
     names: LayerNames = LLAMA_NAMES
-    defaults: Config = field(default_factory=dict[str, Any])  # of keys that published configs leave out
     activation: Literal["silu", "gelu_pytorch_tanh"] = SILU
     activation_key: str = "hidden_act"
     has_wide_qk_norms: bool = False  # over all heads together
@@ -230,126 +232,73 @@ class Family:
 
 _GEMMA2 = Family(
     FOUR_NORM_NAMES,
-    {"query_pre_attn_scalar": 256, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "head_dim": 256},
     GELU_TANH,
     "hidden_activation",
     scaling=_gemma_scaling,
     has_window=partial(_all_but_every, 2),
 )
-_GEMMA3_SIZES = {  # published configs leave out what is as in the model with 4 B parameters
-    "vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
-    "max_position_embeddings": 131072, "query_pre_attn_scalar": 256, "sliding_window": 4096,
-}  # fmt: skip
 _GEMMA4 = Family(
     FOUR_NORM_NAMES,
-    {
-        "vocab_size": 262144, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
-        "max_position_embeddings": 131072, "sliding_window": 512,
-        "rope_parameters": {
-            SLIDING: {"rope_type": "default", "rope_theta": 10000.0},
-            FULL: {"rope_type": "proportional", "rope_theta": 1_000_000.0, "partial_rotary_factor": 0.25},
-        },
-        "hidden_size_per_layer_input": 256, "vocab_size_per_layer_input": 262144,
-    },
     GELU_TANH,
     "hidden_activation",
     scaling=_gemma4_scaling,
     layer_shapes=_gemma4_layer_shapes,
     has_window=_has_window_in_gemma4,
     sliding_rope_base=RopeBase(),
-)  # fmt: skip
-_GEMMA4_UNIFIED_SIZES = {
-    "max_position_embeddings": 262144, "sliding_window": 1024, "hidden_size_per_layer_input": 0
-}  # fmt: skip
-_QWEN3_MOE_SIZES = {
-    "num_experts_per_tok": 8, "norm_topk_prob": False, "moe_intermediate_size": 768, "decoder_sparse_step": 1,
-}  # fmt: skip
-_QWEN2_MOE_SIZES = {
-    "num_experts_per_tok": 4, "norm_topk_prob": False, "moe_intermediate_size": 1408, "decoder_sparse_step": 1,
-    "shared_expert_intermediate_size": 5632,
-}  # fmt: skip
-_GPT_OSS_SIZES = {
-    "num_experts_per_tok": 4, "norm_topk_prob": True, "head_dim": 64, "num_key_value_heads": 8, "rms_norm_eps": 1e-5,
-    "swiglu_alpha": 1.702, "swiglu_limit": 7.0,
-}  # fmt: skip
-_MIXTRAL_SIZES = {
-    "num_experts_per_tok": 2, "num_local_experts": 8, "norm_topk_prob": True, "rms_norm_eps": 1e-5,
-}  # fmt: skip
-_QWEN3_5_SIZES = {"head_dim": 256, "full_attention_interval": 4, "linear_conv_kernel_dim": 4}
+)
 _QWEN3_5 = Family(
-    defaults=_QWEN3_5_SIZES,
     scaling=lambda _config: Scaling(norms_add_one=True),
     has_output_gate=True,
     rotary_share=0.25,
 )
-_QWEN3_NEXT_SIZES = _QWEN3_5_SIZES | {
-    "num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
-    "norm_topk_prob": True, "decoder_sparse_step": 1,
-}  # fmt: skip
-_QWEN3_5_MOE_SIZES = _QWEN3_5_SIZES | {
-    "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
-    "norm_topk_prob": True, "intermediate_size": 512,  # which no layer has
-}  # fmt: skip
-_OLMO2 = Family(OUTPUT_NORM_NAMES, {"rms_norm_eps": 1e-5}, has_wide_qk_norms=True)
+_OLMO2 = Family(OUTPUT_NORM_NAMES, has_wide_qk_norms=True)
 
 FAMILIES: Mapping[str, Family] = {
     "llama": Family(),
     "mistral": Family(),
     "qwen2": Family(has_window=_has_window_in_qwen),
     "qwen3": Family(has_window=_has_window_in_qwen),
-    "gemma": Family(defaults={"head_dim": 256}, activation=GELU_TANH, scaling=_gemma_scaling),
+    "gemma": Family(activation=GELU_TANH, scaling=_gemma_scaling),
     "gemma2": _GEMMA2,
     "gemma3_text": replace(
         _GEMMA2,
-        defaults=_GEMMA3_SIZES,
         has_window=partial(_all_but_every, 6),
         rope_base=RopeBase(default=1_000_000.0),
         sliding_rope_base=RopeBase("rope_local_base_freq"),
     ),
     "gemma4_text": _GEMMA4,
-    "gemma4_unified_text": replace(_GEMMA4, defaults={**_GEMMA4.defaults, **_GEMMA4_UNIFIED_SIZES}),
+    "gemma4_unified_text": _GEMMA4,
     "granite": Family(scaling=_granite_scaling),
-    "phi3": Family(
-        replace(LLAMA_NAMES, qkv=("self_attn.qkv_proj",), gate_up=("mlp.gate_up_proj",)), {"rms_norm_eps": 1e-5}
-    ),
+    "phi3": Family(replace(LLAMA_NAMES, qkv=("self_attn.qkv_proj",), gate_up=("mlp.gate_up_proj",))),
     "olmo2": _OLMO2,
     "olmo3": replace(_OLMO2, has_window=partial(_all_but_every, 4), sliding_rope_base=RopeBase()),
-    "smollm3": Family(
-        defaults={"num_key_value_heads": 4}, has_rope=_has_rope_in_smollm3, rope_base=RopeBase(default=2_000_000.0)
-    ),
-    "exaone4": Family(
-        OUTPUT_NORM_NAMES, {"rms_norm_eps": 1e-5}, has_window=partial(_all_but_every, 4), has_rope=_has_rope_in_exaone4
-    ),
-    "seed_oss": Family(defaults={"head_dim": 128, "num_key_value_heads": 8}),
+    "smollm3": Family(has_rope=_has_rope_in_smollm3, rope_base=RopeBase(default=2_000_000.0)),
+    "exaone4": Family(OUTPUT_NORM_NAMES, has_window=partial(_all_but_every, 4), has_rope=_has_rope_in_exaone4),
+    "seed_oss": Family(),
     "ministral": Family(),
     "qwen3_moe": Family(
-        defaults=_QWEN3_MOE_SIZES,
         has_window=_has_window_if_used,
         experts=ExpertNames(),
         has_experts=_has_experts_in_qwen,
         expert_size_key="moe_intermediate_size",
     ),
     "mixtral": Family(
-        defaults=_MIXTRAL_SIZES,
         experts=ExpertNames("block_sparse_moe.gate", "block_sparse_moe.experts", ("w1", "w3"), "w2"),
         rope_base=RopeBase(default=1_000_000.0),
     ),
     "qwen2_moe": Family(
-        defaults=_QWEN2_MOE_SIZES,
         has_window=_has_window_in_qwen2_moe,
         experts=ExpertNames(shared="mlp.shared_expert"),
         has_experts=_has_experts_in_qwen,
         expert_size_key="moe_intermediate_size",
     ),
     "gpt_oss": Family(
-        defaults=_GPT_OSS_SIZES,
         has_window=partial(_all_but_every, 2),
         rope_base=RopeBase(default=150_000.0),
         has_sinks=True,
         experts=ExpertNames("mlp.router", has_gpt_oss_stacks=True),
     ),
     "olmoe": Family(
-        defaults={"num_experts_per_tok": 8, "norm_topk_prob": False, "rms_norm_eps": 1e-5},
         has_wide_qk_norms=True,
         experts=ExpertNames(),
     ),
@@ -357,14 +306,12 @@ FAMILIES: Mapping[str, Family] = {
     "qwen3_next": replace(
         _QWEN3_5,
         names=replace(LLAMA_NAMES, delta_qkvz=("linear_attn.in_proj_qkvz",), delta_ba=("linear_attn.in_proj_ba",)),
-        defaults=_QWEN3_NEXT_SIZES,
         experts=ExpertNames(shared="mlp.shared_expert"),
         has_experts=_has_experts_in_qwen,
         expert_size_key="moe_intermediate_size",
     ),
     "qwen3_5_moe_text": replace(
         _QWEN3_5,
-        defaults=_QWEN3_5_MOE_SIZES,
         experts=ExpertNames(shared="mlp.shared_expert"),
         expert_size_key="moe_intermediate_size",
     ),
@@ -380,8 +327,12 @@ def network_config(config: Config) -> dict[str, Any]:
     if config.get("model_type") in COMPOSITE_TYPES:
         outer = {key: config[key] for key in OUTER_KEYS if key in config}
         config = outer | {"model_type": f"{config['model_type']}_text"} | (config.get("text_config") or {})
-    family = FAMILIES.get(str(config.get("model_type")))
-    return {**family.defaults, **config} if family else dict(config)
+    return {**_family_defaults().get(str(config.get("model_type")), {}), **config}
+
+
+@cache
+def _family_defaults() -> Mapping[str, Config]:
+    return tomllib.loads(DEFAULTS_FILE.read_text(encoding="utf-8"))
 
 
 def expert_count(config: Config) -> int | None:

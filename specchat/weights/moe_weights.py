@@ -6,6 +6,8 @@
 | stacks of all experts | `experts.gate_up_proj` [E, 2 inner, D] and `experts.down_proj` [E, D, inner] |
 | stacks of gpt-oss | the same transposed; gate and up alternate; `experts.gate_up_proj_bias` [E, 2 inner] and so on |
 
+A GGUF file is read as the first layout, with biases where it has some.
+
 Experts are read one after the other. Knows names of tensors; knows no config.
 """
 
@@ -59,6 +61,7 @@ def expert_tensors(
     }
     if names.has_gpt_oss_stacks:
         yield f"{prefix}.{names.router}.bias", (experts,)
+    if names.has_gpt_oss_stacks and f"{prefix}.{names.experts}.0.{names.down}.weight" not in files:
         for stack, (outputs, inputs) in stacks.items():
             yield stack, (experts, inputs, outputs)
             yield f"{stack}_bias", (experts, outputs)

@@ -165,7 +165,7 @@ def test_models_are_listed_with_size_fit_and_drafters(chat):
 
 def test_a_drafter_that_cannot_run_is_refused_with_what_it_needs(chat):
     do(chat, "hello")  # the models are loaded
-    with pytest.raises(ProfileError, match="needs a DFlash head trained for this target"):
+    with pytest.raises(ProfileError, match="variant 'dflash' is of a plugin"):
         do(chat, "/variant dflash")
     with pytest.raises(ProfileError, match="unknown variant 'magic'"):
         do(chat, "/variant magic")

@@ -11,7 +11,7 @@ from specchat.app.agent.project_agent import AgentUI
 from specchat.app.command_registry import ChatState, run_line
 from specchat.app.model_loading import PendingModel, loading_question, pending_model, pending_models
 from specchat.host.client import Conversation, SessionRequest
-from specchat.profile import Models
+from specchat.profile.keys import Models
 from specchat.profile.settings import read_settings
 from specchat.repl import terminal_ui
 

@@ -8,7 +8,7 @@ from specchat.chat.events import Failed, Finished, TextDelta
 from specchat.chat.request import AnswerFormat, Request
 from specchat.errors import UsageError
 from specchat.loading.load_engine import load_engine
-from specchat.profile import load_profile
+from specchat.profile.profile_files import load_profile
 from tests.each_row import each_row
 
 SCHEMA = {

@@ -15,8 +15,7 @@ from specchat.chat.session import Session
 from specchat.chat.tools import ANY_TOOL, CALL_OR_ANSWER, SOME_TOOL, Tool, ToolCall, ToolResult
 from specchat.chat.transcript import Turn
 from specchat.loading.load_engine import Engine, load_engine
-from specchat.profile import Profile
-from specchat.profile.keys import AGENT_CALLS, Agent
+from specchat.profile.keys import AGENT_CALLS, Agent, Profile
 from tests.cover import matrix
 from tests.each_row import each_row
 from tests.tiny import HERMES_TEMPLATE, THINKING_TEMPLATE, calling, session_drafted_by, speaking, thinking

@@ -16,7 +16,7 @@ from specchat.chat.transcript import Turn
 from specchat.host.protocol import request_from_json, request_to_json
 from specchat.hub.model_size import too_small
 from specchat.loading.load_engine import Engine, load_engine
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from tests.each_row import each_row
 from tests.tiny import HERMES_TEMPLATE, calling
 

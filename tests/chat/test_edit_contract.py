@@ -18,7 +18,8 @@ from specchat.chat.request import AnswerFormat, Attachment, Request
 from specchat.chat.request_kinds import parse_question
 from specchat.chat.transcript import Turn
 from specchat.loading.load_engine import load_engine
-from specchat.profile import Prompt, Sampling, load_profile
+from specchat.profile.keys import Prompt, Sampling
+from specchat.profile.profile_files import load_profile
 from tests.each_row import each_row
 
 FILE, OTHER = Attachment("a.py", "abc abc abc\n"), Attachment("b.md", "```\ncode\n```")

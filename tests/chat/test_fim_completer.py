@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import lru_cache
 from itertools import count
@@ -13,7 +14,7 @@ from specchat.chat.events import Event, Finished, PrefillProgress, PromptTokens,
 from specchat.chat.fim_completer import NO_FIM_TOKENS, FimCompleter
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.fim_tokens import raw_prompt
-from specchat.chat.request import Request, TokenBias
+from specchat.chat.request import AnswerFormat, Request, TokenBias
 from specchat.chooser.chooser import ChooserState
 from specchat.chooser.costs import Costs
 from specchat.chooser.curve import Curve
@@ -21,7 +22,7 @@ from specchat.engine import pass_clock
 from specchat.engine.drafter import Drafter
 from specchat.errors import ContextError, UsageError
 from specchat.loading.load_engine import Engine, load_engine
-from specchat.profile import Profile, Sampling
+from specchat.profile.keys import Profile, Sampling
 from tests.each_row import each_row
 from tests.tiny import speaking
 
@@ -290,6 +291,32 @@ def test_the_probabilities_of_an_echo_are_those_of_the_completion():
     for token, known in zip(scored[-len(written) :], written, strict=True):
         assert token.likeliest[0].token_bytes == known.token_bytes
         assert token.probability == pytest.approx(known.probability, abs=1e-3)
+
+
+def test_an_echo_of_the_ends_has_the_tokens_that_end_a_completion():
+    ends = {token.token_id for token in echoed(prefix="x", echoes_ends=True).tokens}
+
+    assert engine().models.tokenizer.stop_token_ids <= ends
+    assert len(ends) == len(echoed(prefix="", echoes_ends=True).tokens)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "fits"),
+    [
+        ("schema", {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}, r'\{"a": ?-?\d+\}'),
+        ("choices", ["left", "right"], "left|right"),
+    ],
+)
+def test_a_raw_completion_has_the_form_that_is_asked_for_with_every_drafter(kind, value, fits):
+    form = AnswerFormat.parse(kind, value)
+    texts = {raw_text("The answer is ", variant, answer_format=form) for variant in ("auto", "plain")}
+
+    assert 1 == len(texts) and re.fullmatch(fits, texts.pop())
+
+
+def test_a_form_that_cannot_be_is_an_error_of_the_user():
+    with pytest.raises(UsageError, match="cannot be used"):
+        raw_text("x", "plain", answer_format=AnswerFormat.parse("regex", "("))
 
 
 def test_an_echo_refuses_unknown_tokens_and_what_is_too_long():

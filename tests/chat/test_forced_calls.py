@@ -15,7 +15,7 @@ from specchat.chat.session import Session
 from specchat.chat.tools import Tool
 from specchat.chat.transcript import Turn
 from specchat.loading.load_engine import Engine, load_engine
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat.text.tool_formats import HERMES
 from tests.cover import matrix
 from tests.each_row import each_row

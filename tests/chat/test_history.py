@@ -15,7 +15,7 @@ from specchat.errors import HostError
 from specchat.history import history_reader as reading
 from specchat.history.history_reader import StoredAnswer, Thread, pack_ids, unpack_ids
 from specchat.history.history_schema import FIRST_VERSION, MIGRATIONS, migrate, schema_version
-from specchat.history.history_writer import HistoryWriter, TurnSnapshot
+from specchat.history.history_writer import HistoryWriter
 
 ANSWER = StoredAnswer(
     "Paris.", (4, 5, 2**31), b"\x00\x01\x00", ("target", "lookup"), "lookup", 2**64 - 1, (1, 2, 3), "<user>é"
@@ -85,8 +85,8 @@ def test_the_question_is_stored_before_the_answer_starts(path):
 def test_a_partial_answer_is_written_with_the_next_flush(path):
     history = History(path)
     history.start_turn(THREAD, "a", None, {"text": "why?"})
-    history.update_answer("a", lambda: TurnSnapshot(StoredAnswer("Bec")))
-    history.update_answer("a", lambda: TurnSnapshot(StoredAnswer("Because")))
+    history.update_answer("a", lambda: (StoredAnswer("Bec"), b""))
+    history.update_answer("a", lambda: (StoredAnswer("Because"), b""))
     assert 0 <= history.seconds_until_flush() <= 1
 
     history.flush()
@@ -163,7 +163,7 @@ def test_turns_of_a_killed_host_are_closed_and_can_be_recovered(path):
         from specchat.history.history_writer import *
         history = HistoryWriter(pathlib.Path({str(path)!r}))
         history.start_turn(Thread("t1", "x"), "a", None, {{"text": "why?"}})
-        history.update_answer("a", lambda: TurnSnapshot(StoredAnswer("Bec", (1,), b"\\0", ("target",))))
+        history.update_answer("a", lambda: (StoredAnswer("Bec", (1,), b"\\0", ("target",)), b""))
         history.flush()
         os.kill(os.getpid(), 9)
     """
@@ -307,9 +307,9 @@ def test_token_ids_of_four_bytes_are_packed():
 def test_steps_are_written_with_the_partial_answer(path):
     history = History(path)
     history.start_turn(THREAD, "a", None, {"text": "why?"})
-    history.update_answer("a", lambda: TurnSnapshot(StoredAnswer("Bec"), b"\x01some"))
+    history.update_answer("a", lambda: (StoredAnswer("Bec"), b"\x01some"))
     history.flush()
-    history.update_answer("a", lambda: TurnSnapshot(StoredAnswer("Because"), b"\x01more"))
+    history.update_answer("a", lambda: (StoredAnswer("Because"), b"\x01more"))
     history.flush()
 
     assert HistoryReader(path).packed_steps("a") == b"\x01more"

@@ -16,7 +16,7 @@ from specchat.chat.request import Request
 from specchat.chat.transcript import Question, TextOwner, Turn
 from specchat.loading.load_engine import Engine, load_engine
 from specchat.paths import kv_folder
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat.weights.kv_files import _checksum
 from tests.each_row import each_row
 from tests.tiny import HYBRIDS, speaking

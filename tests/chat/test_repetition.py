@@ -16,7 +16,7 @@ from specchat.chat.running_answer import RunningAnswer
 from specchat.chat.transcript import Question
 from specchat.errors import ProfileError
 from specchat.loading.load_engine import Engine, load_engine
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat.text.tokenizer import Tokenizer
 from tests.each_row import each_row
 from tests.tiny import speaking

@@ -13,8 +13,10 @@ from specchat.chat.router import KIND_DEFAULTS, TOOL_KINDS, Route, choose_route
 from specchat.chat.tools import Tool, ToolResult
 from specchat.errors import ProfileError
 from specchat.host.protocol import request_from_json, request_to_json
-from specchat.profile import DRAFTER_NAMES, DRAFTERS, Profile, RouteRule, load_profile
-from specchat.profile import REQUEST_KINDS as NAMES
+from specchat.profile.drafter_names import DRAFTER_NAMES, DRAFTERS
+from specchat.profile.keys import REQUEST_KINDS as NAMES
+from specchat.profile.keys import Profile, RouteRule
+from specchat.profile.profile_files import load_profile
 from tests.each_row import each_row
 from tests.processes import modules_after
 from tools.router_accuracy import as_table, confusion_matrix, main, read_requests
@@ -221,8 +223,8 @@ def test_a_variant_that_cannot_run_is_refused_with_its_needs(variant, said):
 
 
 def test_a_profile_that_pins_an_unavailable_variant_is_refused():
-    with pytest.raises(ProfileError, match="variant 'dflash' needs a DFlash head"):
-        route("x", speculation_variant="dflash")
+    with pytest.raises(ProfileError, match="variant 'mtp' needs a target whose checkpoint has MTP layers"):
+        route("x", speculation_variant="mtp")
 
 
 def test_the_first_matching_rule_decides():

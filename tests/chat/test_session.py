@@ -15,7 +15,7 @@ from specchat.chat.step_records import Inspection
 from specchat.drafters.draft_model import DraftModelDrafter
 from specchat.engine.cache_sizes import SCRATCH_ROWS
 from specchat.loading.load_engine import Engine, load_engine
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat.text.tokenizer import Tokenizer
 from tests.cover import matrix
 from tests.each_row import each_row

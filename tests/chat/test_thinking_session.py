@@ -12,7 +12,7 @@ from specchat.chat.prompt import build_next_prompt
 from specchat.chat.request import AnswerFormat, Request
 from specchat.chat.session import Session
 from specchat.loading.load_engine import Engine, load_engine
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from tests.cover import matrix
 from tests.each_row import each_row
 from tests.tiny import KEEPING_TEMPLATE, THINKING_TEMPLATE, session_drafted_by, speaking, thinking

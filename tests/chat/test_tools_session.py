@@ -16,7 +16,7 @@ from specchat.chat.tool_prompt import NOT_RUN
 from specchat.chat.tools import Tool, ToolCall, ToolResult
 from specchat.chat.transcript import Turn
 from specchat.loading.load_engine import Engine, load_engine
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat.text.control_tokens import SPLIT_MARK
 from tests.tiny import HERMES_TEMPLATE, LLAMA_TEMPLATE, calling, speaking
 

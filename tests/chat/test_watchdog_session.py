@@ -4,7 +4,7 @@ import pytest
 
 from specchat.chat.request import Request
 from specchat.loading.load_engine import load_engine
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat.threads import MIN_PASSES, ThreadWatchdog
 from tests.tiny import speaking
 

@@ -13,7 +13,7 @@ from specchat.cli.completion import COMPLETION_VARIABLE, SHELLS
 from specchat.history.history_reader import Thread
 from specchat.history.history_writer import HistoryWriter
 from specchat.host.spawn import history_path
-from specchat.profile import all_drafters
+from specchat.profile.drafter_names import all_drafters
 from tests.each_row import each_row
 from tests.processes import modules_after
 
@@ -80,7 +80,7 @@ def test_files_are_left_to_the_shell(monkeypatch, capfd, line):
     assert [f"file,{line.split()[-1] if not line.endswith(' ') else ''}"] == press_tab(monkeypatch, capfd, line)
 
 
-@each_row("before", ["-r", "sessions export", "inspect"])
+@each_row("before", ["-r", "sessions export"])
 def test_conversations_are_offered_the_newest_first(monkeypatch, capfd, before):
     with closing(HistoryWriter(history_path())) as history:
         for id in ("ab1", "ab2", "cd1"):

@@ -13,8 +13,9 @@ from specchat.cli.main import run
 from specchat.cli.options import KEY_BY_FLAG, parameter_name, read_profile_layers
 from specchat.cli.session_options import session_request
 from specchat.host.spawn import project_trust
-from specchat.profile import DRAFTERS, Profile, load_profile
-from specchat.profile.json_schema import profile_schema
+from specchat.profile.drafter_names import DRAFTERS
+from specchat.profile.keys import Profile
+from specchat.profile.profile_files import load_profile
 from tests.each_row import each_row
 from tests.front import command
 from tests.processes import modules_after
@@ -120,10 +121,6 @@ def test_the_files_that_count_are_listed(monkeypatch, project, tmp_path):
     assert f"{tmp_path}/config/config.toml (does not exist)" in before
     assert f"{project}/.specchat.toml (not decided yet)" in asked
     assert f"{project}/.specchat.toml (trusted)" in after
-
-
-def test_the_schema_is_printed(monkeypatch):
-    assert profile_schema() == json.loads(command(monkeypatch, "config", "schema").out)
 
 
 def test_an_untrusted_project_file_is_left_out_with_one_line(monkeypatch, project):

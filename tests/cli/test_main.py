@@ -435,6 +435,8 @@ def test_a_command_that_is_mistyped_is_guessed(capsys, word, meant):
         ["editors", "install", "vim"],
         ["bench", "drafters", "prompts.jsonl"],
         ["vram", "embedded"],
+        ["stats", "--by", "day"],
+        ["inspect", "--svg", "a.svg"],
         ["doctor", "--gpu"],
     ],
 )

@@ -14,7 +14,7 @@ from specchat.hub import machine
 from specchat.hub.catalog import catalog
 from specchat.hub.machine import Device, Machine
 from specchat.hub.memory_plan import GIB
-from specchat.profile import load_profile
+from specchat.profile.profile_files import load_profile
 from specchat.weights.gguf.gguf_preparation import prepared_gguf
 from tests.each_row import each_row
 from tests.front import command

@@ -12,7 +12,7 @@ from specchat.cli.starter_offer import SETUP_HINT, setup_hint
 from specchat.errors import ModelError
 from specchat.hub import repo_files
 from specchat.paths import hub_cache_folder
-from specchat.profile import load_profile
+from specchat.profile.profile_files import load_profile
 from tests.each_row import each_row
 from tests.front import command
 

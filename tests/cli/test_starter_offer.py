@@ -14,7 +14,7 @@ from specchat.cli.options import KEY_BY_FLAG, parameter_name
 from specchat.cli.starter_offer import offer_starter
 from specchat.errors import HostError
 from specchat.host.client import SessionRequest
-from specchat.profile import load_profile
+from specchat.profile.profile_files import load_profile
 from tests.front import Bytes, command
 from tests.hub.packages import build_wheel, offer_package, stand_in_for_pip
 

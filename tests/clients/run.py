@@ -11,13 +11,14 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.plugins.discovery import find_extensions
 from specchat.plugins.own_plugins import OWN_PLUGINS
 from tests.clients import agents, coding_agents, filters, http_sdks, servers, vscode
+from tests.clients.chosen_names import add_names
 from tests.clients.world import NotAvailable, Step, World, new_world
 
 Client = Callable[[World], Iterator[Step]]
@@ -70,17 +71,16 @@ class Told:
     is_well: bool = True
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Print the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--packages", type=Path, default=Path("clients"), help="sources of packages for editors")
-    parser.add_argument("names", nargs="*", help=", ".join(CLIENTS))
-    given = parser.parse_args()
-    names = given.names or list(CLIENTS)
+    add_names(parser, list(CLIENTS))
+    given = parser.parse_args(arguments)
     print(INTRODUCTION.format(date=time.strftime("%Y-%m-%d")))
     is_well = True
     with new_world(given.packages.absolute()) as world:
-        for name in names:
+        for name in given.names:
             told = tell(name, world)
             is_well &= told.is_well
             print(told.text, flush=True)

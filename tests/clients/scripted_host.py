@@ -18,7 +18,7 @@ from specchat.chat.events import Event, PrefillProgress
 from specchat.chat.request import Request
 from specchat.chat.transcript import Question
 from specchat.host.host_process import run_host
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from tests.host.fake import FakeAnswer, FakeEngine, FakeLoader
 
 

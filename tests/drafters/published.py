@@ -17,10 +17,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional
 
-from specchat.drafters.block_chain import DraftedBlocks, SlotOutput
 from specchat.drafters.eagle.head import EagleHead
 from specchat.drafters.heads.detect import inspect_head
-from specchat.drafters.heads.dflash_head import DFlashHead
 from specchat.drafters.heads.load_head import load_head
 from specchat.drafters.heads.spec import HeadSpec
 from specchat.engine.cache import KVLayout, KVPool
@@ -29,7 +27,6 @@ from specchat.forward.batch import RowBatch
 GOLDEN = Path(__file__).parent / "golden"
 NAMES = sorted(path.stem for path in GOLDEN.glob("*.safetensors"))
 CPU = torch.device("cpu")
-FIRST_BLOCK = 3  # position of the first of two blocks
 
 
 @dataclass(frozen=True)
@@ -99,31 +96,8 @@ def published(name: str, folder: Path = GOLDEN) -> Published:
 def logits_of(spec: HeadSpec, golden: Published) -> list[Tensor]:
     """The outputs of our network for the inputs of the publisher's code: the first run and the second."""
     head = load_head(spec, golden.target, torch.float32, CPU)
-    if isinstance(head, DFlashHead):
-        return two_blocks(head, golden)
+    assert isinstance(head, EagleHead)
     return [output.logits for output in two_runs(head, golden)]
-
-
-def two_blocks(head: DFlashHead, golden: Published) -> list[Tensor]:
-    """A block after the first tokens, then a block after all tokens."""
-    tokens, features, cache = golden.given["tokens"], golden.given["features"], head.pool.open()
-    outputs = list[Tensor]()
-    with head.pool.acquire_slot(cache, 64):
-        for first, start in ((0, FIRST_BLOCK), (FIRST_BLOCK, len(tokens))):
-            head.prefill(features[first:start], first, cache)
-            block = head.draft_block([int(tokens[start - 1])], [start], cache)
-            outputs.append(torch.cat([slot.logits for slot in greedy_slots(head, block, tokens[start - 1 : start])]))
-    return outputs
-
-
-def greedy_slots(head: DFlashHead, block: DraftedBlocks, token: Tensor) -> list[SlotOutput]:
-    """All slots of one block, each after the best token of the one before."""
-    slots = list[SlotOutput]()
-    for _ in range(block.logits.shape[1]):
-        slots.append(block.next_slot(token))
-        token = slots[-1].logits.argmax(-1)
-        token = token if head.draft_to_target_ids is None else head.draft_to_target_ids[token]
-    return slots
 
 
 def two_runs(head: EagleHead, golden: Published):

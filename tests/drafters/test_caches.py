@@ -16,7 +16,7 @@ from tests.tiny import VOCABULARY, small, target, write
 from tests.tiny_heads import drafter_of, read
 
 TEXT = [7, 3, 9, 12, 40, 41, 42, 60, 61] * 3
-KINDS = ["draft", "eagle3", "mtp", "dflash"]
+KINDS = ["draft", "eagle3", "mtp"]
 LIMIT, BUDGET = 20, 6
 SAMPLERS = {"greedy": Sampler(), "T1": Sampler(1.0, seed=4)}
 ENDINGS = ["all held", "none held", "cancelled", "stopped"]

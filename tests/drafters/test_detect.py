@@ -26,25 +26,17 @@ DETECTED = {
     "mtp-deepseek": ("mtp", "DeepSeek-V3 MTP"),
     "mtp-qwen3_next": ("mtp", "Qwen3-Next MTP"),
     "mtp-qwen3_5_text": ("mtp", "Qwen3-Next MTP"),
-    "mtp-mimo": ("mtp", "MiMo MTP"),
-    "mtp-qwen3": ("mtp", "speculators MTP"),
     "mtp-qwen3_next-experts": ("mtp", "Qwen3-Next MTP"),
-    "dflash": ("dflash", "z-lab DFlash"),
-    "speculators-dflash": ("dflash", "speculators DFlash"),
 }
 SMALL = torch.zeros(4, 4)
 PREFIX = "model.layers.5."
 PICKLED = replace(published("eagle3"), file="pytorch_model.bin")
 INSTALL = "is of a plugin; in a clone of specchat, 'pip install ./plugins/specchat-heads' installs it"
 UNSUPPORTED = {  # tensors, config, and a part of the message
-    "dflash": ({"fc.weight": torch.zeros(4, 20), "hidden_norm.weight": SMALL}, {}, "no mask_token_id"),
-    "dflash by name": ({"x": SMALL}, {"architectures": ["DFlashDraftModel"]}, "DFlash"),
-    "dflash scaled": (
-        {"x": SMALL}, {"dflash_config": {"output_multiplier": 2.0, "mask_token_id": 3}}, "output_multiplier = 2.0",
-    ),
-    "dflash with a projector": (
-        {"x": SMALL}, {"dflash_config": {"projector_type": "gru", "mask_token_id": 3}}, "the projector gru",
-    ),
+    "dflash": ({"fc.weight": torch.zeros(4, 20), "hidden_norm.weight": SMALL}, {}, f"DFlash {INSTALL}"),
+    "dflash by name": ({"x": SMALL}, {"architectures": ["DFlashDraftModel"]}, f"DFlash {INSTALL}"),
+    "dflash by its settings": ({"x": SMALL}, {"dflash_config": {"mask_token_id": 3}}, f"DFlash {INSTALL}"),
+    "dflash of speculators": ({"x": SMALL}, {"speculators_model_type": "dflash"}, f"DFlash {INSTALL}"),
     "dflash 2": (
         {"candidate_selector.x": SMALL}, {"dflash_config": {}}, f"DFlash-2 {INSTALL}",
     ),
@@ -66,6 +58,8 @@ UNSUPPORTED = {  # tensors, config, and a part of the message
     "assistant by name": (
         {"x": SMALL}, {"architectures": ["Gemma4AssistantForCausalLM"]}, f"Gemma 4 assistant {INSTALL}",
     ),
+    "mtp of MiMo": ({"model.mtp_layers.0.input_proj.weight": SMALL}, {}, f"MTP of MiMo and speculators {INSTALL}"),
+    "mtp of speculators": ({"mtp_layers.0.input_proj.weight": SMALL}, {"speculators_model_type": "mtp"}, INSTALL),
     "mlp": ({"x": SMALL}, {"speculators_model_type": "mlp"}, "speculators mlp"),
     "experts": (
         {f"{PREFIX}eh_proj.weight": torch.zeros(4, 8), f"{PREFIX}mlp.experts.0.up_proj.weight": SMALL}, {},
@@ -317,66 +311,6 @@ class TestOtherSettings:
         assert inspected(golden, tmp_path / "b", mtp_hidden_states="post_norm").variants == ()
 
 
-class TestDFlash:
-    def test_zlab_counts_outputs_of_layers_and_speculators_inputs(self, tmp_path):
-        zlab = inspected(published("dflash"), tmp_path / "a")
-        speculators = inspected(published("speculators-dflash"), tmp_path / "b")
-
-        assert (zlab.hidden_state_layers, [variant.hidden_state_layers for variant in zlab.variants]) == (
-            (2, 5),
-            [(1, 4)],
-        )
-        assert (speculators.hidden_state_layers, [variant.hidden_state_layers for variant in speculators.variants]) == (
-            (2, 5),
-            [(3, 6)],
-        )
-
-    def test_the_default_layers_are_spread_over_the_target(self, tmp_path):
-        spec = inspected(published("dflash"), tmp_path, dflash_config={"mask_token_id": 39}, num_target_layers=36)
-
-        assert spec.hidden_state_layers == (2, 34)
-
-    def test_it_drafts_one_token_less_than_the_block_size_unless_the_anchor_drafts_too(self, tmp_path):
-        assert inspected(published("dflash"), tmp_path / "a").tokens_ahead == 3
-        assert inspected(published("speculators-dflash-anchor"), tmp_path / "b").tokens_ahead == 4
-
-    def test_settings_are_nested_or_at_the_top_level(self, tmp_path):
-        flat = {"mask_token_id": 38, "target_layer_ids": [0, 3], "dflash_config": None}
-
-        spec = inspected(published("dflash"), tmp_path, **flat)
-
-        assert (spec.hidden_state_layers, spec.block_config.mask_token_id, spec.block_config.block_size) == (
-            (1, 4),
-            38,
-            4,
-        )
-
-    @pytest.mark.parametrize("mask", [-1, 40])
-    def test_a_mask_outside_the_vocabulary_is_refused(self, mask, tmp_path):
-        config = {"mask_token_id": mask, "target_layer_ids": [1, 4]}
-
-        with pytest.raises(ModelError, match=f"the mask token {mask} is outside the vocabulary of 40"):
-            inspected(published("dflash"), tmp_path, dflash_config=config)
-
-    def test_a_block_of_one_token_is_refused(self, tmp_path):
-        with pytest.raises(ModelError, match="block_size 1 has no position to draft"):
-            inspected(published("dflash"), tmp_path, block_size=1)
-
-    def test_their_number_must_match_fc(self, tmp_path):
-        config = {"mask_token_id": 39, "target_layer_ids": [1, 3, 4]}
-
-        with pytest.raises(ModelError, match=r"has 3 layers \(\[1, 3, 4\]\), but fc reads 2"):
-            inspected(published("dflash"), tmp_path, dflash_config=config)
-        with pytest.raises(ModelError, match="fc reads 2 hidden states, but the config has no layers"):
-            inspected(published("dflash"), tmp_path, dflash_config={"mask_token_id": 39}, num_target_layers=None)
-        with pytest.raises(ModelError, match=r"fc\.weight \[16, 40\] are not a multiple of the hidden size 16"):
-            inspected(published("dflash"), tmp_path, head={"fc.weight": torch.zeros(16, 40)})
-
-    def test_a_draft_vocabulary_needs_an_lm_head(self, tmp_path):
-        with pytest.raises(ModelError, match=r"a part of the head is missing: lm_head\.weight"):
-            inspected(published("speculators-dflash"), tmp_path, head={"lm_head.weight": None})
-
-
 class TestExperts:
     def test_a_missing_expert_is_named(self, tmp_path):
         missing = "mlp.experts.5.up_proj.weight"
@@ -397,16 +331,6 @@ class TestExperts:
 
 
 class TestMismatches:
-    def test_a_block_head_for_another_target_is_refused_with_both_sizes(self, tmp_path):
-        spec = inspected(published("dflash"), tmp_path)
-
-        assert mismatches(spec, TargetDimensions(16, 8, 40)) == []
-        assert any(
-            "size 16" in reason and "has 24" in reason for reason in mismatches(spec, TargetDimensions(24, 8, 40))
-        )
-        (reason,) = mismatches(spec, TargetDimensions(16, 6, 40))
-        assert reason == "it was trained for a target with 8 layers, but this one has 6"
-
     def test_the_embedded_heads_fit_the_embedded_target(self):
         dimensions = target_dimensions(EMBEDDED / "target")
 

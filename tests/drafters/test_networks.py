@@ -58,10 +58,6 @@ def without_rope_scaling(spec):
     return replace(spec, rope=replace(spec.rope, rope_type="default"))
 
 
-def with_block(**changes):
-    return lambda spec: replace(spec, block_config=replace(spec.block_config, **changes))
-
-
 def with_routing(**changes):
     return lambda spec: replace(spec, routing=replace(spec.routing, **changes))
 
@@ -88,17 +84,9 @@ MISREADINGS = {
     "norm_output has SpecForge's meaning": ("speculators-31", with_wiring(feeds_back_normed=False)),
     "the query norm is missing": ("speculators-31", without("layers.0.self_attn.q_norm.weight")),
     "the second layer has no window": ("speculators-window", without_windows),
-    "MiMo's pairs have DeepSeek's order": ("mtp-mimo", with_wiring(is_feature_first=False)),
-    "speculators' pairs have MiMo's order": ("mtp-qwen3", with_wiring(is_feature_first=True)),
     "norms are not stored as weight - 1": ("mtp-qwen3_next", with_wiring(norms_add_one=False)),
     "the whole head is rotated": ("mtp-qwen3_5_text", with_rope(partial_rotary_factor=1.0)),
     "DeepSeek's next draft step gets the unnormalized output": ("mtp-deepseek", with_wiring(feeds_back_normed=False)),
-    "the mask token is another one": ("dflash", with_block(mask_token_id=1)),
-    "the norm after fc is missing": ("dflash", without("feature_norm.weight")),
-    "the layer has no window": ("dflash-window", without_windows),
-    "a layer with a window is not causal": ("dflash-window", with_block(has_non_causal_windows=True)),
-    "speculators' windows start at the slot": ("speculators-dflash-window", with_block(windows_start_at_anchor=False)),
-    "speculators' windows are causal": ("speculators-dflash-ahead", with_block(has_non_causal_windows=False)),
     "the weights of experts are not normalized": ("mtp-qwen3_next-experts", with_routing(is_topk_normalized=False)),
     "the gate of the shared expert is ignored": (
         "mtp-qwen3_next-experts", without("layers.0.mlp.shared_expert_gate.weight")
@@ -128,7 +116,7 @@ def test_every_golden_file_names_its_oracle():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["eagle3", "mtp-mimo"])
+@pytest.mark.parametrize("name", ["eagle3", "mtp-qwen3_5_text"])
 def test_branches_do_not_see_each_other(name, tmp_path):
     golden = published(name)
     head = load_head(inspected(golden, tmp_path), golden.target, None, CPU)
@@ -168,40 +156,7 @@ def test_only_the_requested_rows_have_logits(name, tmp_path):
     assert len(no_rows.logits) == len(no_rows.hidden_states) == 0
 
 
-def test_blocks_do_not_see_each_other(tmp_path):
-    golden = published("dflash")
-    head = load_head(inspected(golden, tmp_path), golden.target, None, CPU)
-    tokens, cache = golden.given["tokens"].tolist(), head.pool.open()
-
-    with head.pool.acquire_slot(cache, 32):
-        head.prefill(golden.given["features"], 0, cache)
-        both = head.draft_block([tokens[2], tokens[5]], [3, 6], cache).logits
-        first, second = (
-            head.draft_block([tokens[2]], [3], cache).logits,
-            head.draft_block([tokens[5]], [6], cache, tokens_ahead=2).logits,
-        )
-
-    assert torch.allclose(both[:1], first, atol=1e-5)
-    assert torch.allclose(both[1:, :2], second, atol=1e-5)
-    assert cache.length == 6
-
-
-def test_a_block_sees_no_more_text_than_its_training_length(tmp_path):
-    golden = published("dflash")
-    head = load_head(replace(inspected(golden, tmp_path), context_window=2), golden.target, None, CPU)
-    token, cache, other = int(golden.given["tokens"][-1]), head.pool.open(), head.pool.open()
-
-    with head.pool.acquire_slot(cache, 32), head.pool.acquire_slot(other, 32):
-        head.prefill(golden.given["features"], 0, cache)
-        head.prefill(golden.given["features"][-1:], 5, other)
-        assert torch.allclose(
-            head.draft_block([token], [6], cache).logits,
-            head.draft_block([token], [6], other, first_position=5).logits,
-            atol=1e-5,
-        )
-
-
-@pytest.mark.parametrize("name", ["eagle3", "mtp-mimo"])
+@pytest.mark.parametrize("name", ["eagle3", "mtp-qwen3_5_text"])
 def test_positions_beyond_the_training_length_only_change_the_rotation(name, tmp_path):
     golden = published(name)
     head = load_head(inspected(golden, tmp_path), golden.target, None, CPU)
@@ -231,7 +186,7 @@ def test_a_head_runs_in_the_dtype_of_its_target(tmp_path):
 
 
 def test_bytes_are_those_of_its_own_weights(tmp_path):
-    golden = published("mtp-mimo")
+    golden = published("mtp-qwen3_5_text")
 
     head = load_head(inspected(golden, tmp_path), golden.target, torch.float32, CPU)
 

@@ -14,15 +14,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from specchat.drafters.block_chain import DraftedBlocks
 from specchat.drafters.heads import selftest
 from specchat.drafters.heads.detect import inspect_head
-from specchat.drafters.heads.dflash_head import DFlashHead
 from specchat.drafters.heads.load_head import load_head
 from specchat.drafters.heads.selftest import Agreement, load_selected_head, self_test
-from specchat.drafters.heads.spec import BlockConfig
 from specchat.engine.cache import KVPool
-from specchat.engine.model import FINAL_NORM, ModelOutput
+from specchat.engine.model import ModelOutput
 from specchat.errors import ModelError
 from specchat.forward.batch import RowBatch
 from specchat.weights.load import load_model
@@ -30,7 +27,7 @@ from specchat.weights.load_options import EMBEDDED, LoadOptions
 from tests.drafters.test_networks import with_wiring
 from tests.tiny import VOCABULARY
 from tests.tiny import target as tiny
-from tests.tiny_heads import saved_head, tiny_head
+from tests.tiny_heads import saved_head
 
 CPU = torch.device("cpu")
 CHANCE, PROMPTS = 1 / 8192, [(1,), (300,)]
@@ -111,31 +108,6 @@ def test_offsets_taken_for_ids_agree_with_no_token():
     assert max(self_test(head, target(), PROMPTS).greedy_by_depth) < 0.05
 
 
-class OracleHead(DFlashHead):
-    """A block head with the logits of the target itself."""
-
-    hidden_state_layers, draft_to_target_ids, tokens_ahead = (FINAL_NORM,), None, 2
-    block_config = BlockConfig(block_size=3, mask_token_id=0)
-
-    def __init__(self):
-        self.pool = tiny_head("dflash", tiny("dense-llama")).pool
-
-    def prefill(self, hidden_states, position, cache):
-        self.logits = target().compute_logits(hidden_states)
-
-    def draft_block(self, tokens, positions, cache, first_position=0, tokens_ahead=None):
-        last = len(self.logits) - 1
-        rows = torch.tensor([[min(position + step, last) for step in range(tokens_ahead)] for position in positions])
-        return DraftedBlocks(self.logits[rows])
-
-
-@pytest.mark.full
-def test_a_block_is_compared_with_the_tokens_after_its_anchor():
-    result = self_test(OracleHead(), target(), PROMPTS)
-
-    assert result.greedy_by_depth == (1.0, 1.0)
-
-
 class PredictedTarget:
     """A target whose next hidden state is the output of a head for the last pair: the head is always right."""
 
@@ -180,7 +152,8 @@ class TestTheCachedVariant:
         return calls
 
     def test_is_not_tested_again(self, tested, tmp_path):
-        model, spec = tiny("dense-llama"), inspect_head(saved_head("dflash"))
+        model, spec = tiny("dense-llama"), inspect_head(saved_head("eagle3"))
+        spec = spec.with_variants(replace(spec, hidden_state_layers=(0, 1, 3)))
         right = load_selected_head(spec, model, None, CPU, tmp_path / "before").hidden_state_layers
         tested.clear()
 
@@ -191,7 +164,7 @@ class TestTheCachedVariant:
 
     def test_is_tested_again_when_the_head_has_changed(self, tested, tmp_path):
         model, folder = tiny("dense-llama"), tmp_path / "head"
-        shutil.copytree(saved_head("dflash"), folder)
+        shutil.copytree(saved_head("mtp"), folder)
         load_selected_head(inspect_head(folder), model, None, CPU, tmp_path)
         os.utime(folder / "model.safetensors", ns=(1, 1))
 
@@ -201,7 +174,7 @@ class TestTheCachedVariant:
 
     @pytest.mark.full
     def test_is_tested_again_with_another_target(self, tested, tmp_path):
-        spec = inspect_head(saved_head("dflash"))
+        spec = inspect_head(saved_head("mtp"))
 
         for shape in ("dense-llama", "dense-qwen3"):
             load_selected_head(spec, tiny(shape), None, CPU, tmp_path)
@@ -210,7 +183,7 @@ class TestTheCachedVariant:
 
     @pytest.mark.full
     def test_is_tested_again_with_a_target_that_differs_only_in_its_weights(self, tested, tmp_path):
-        spec, trained = inspect_head(saved_head("dflash")), tiny("dense-llama")
+        spec, trained = inspect_head(saved_head("mtp")), tiny("dense-llama")
         embed = trained.embed
         trained.embed = lambda tokens: embed(tokens) + 0.01
 
@@ -235,7 +208,7 @@ class TestTheCachedVariant:
         [*(pytest.param(text, marks=pytest.mark.full) for text in ("", "[]")), '{"variant": 7}', '{"variant": "1"}'],
     )
     def test_is_tested_again_when_the_cache_entry_is_invalid(self, content, tested, tmp_path):
-        model, spec = tiny("dense-llama"), inspect_head(saved_head("dflash"))
+        model, spec = tiny("dense-llama"), inspect_head(saved_head("mtp"))
         load_selected_head(spec, model, None, CPU, tmp_path)
         (entry,) = (tmp_path / "head_variants").iterdir()
         entry.write_text(content)
@@ -245,8 +218,7 @@ class TestTheCachedVariant:
         assert len(tested) == 4
 
     @pytest.mark.dear
-    @pytest.mark.parametrize("kind", ["dflash", "mtp"])
-    def test_is_found_with_one_head_in_memory_at_a_time(self, kind, monkeypatch, tmp_path):
+    def test_is_found_with_one_head_in_memory_at_a_time(self, monkeypatch, tmp_path):
         alive, most, loads = WeakSet(), [], []
 
         def counting(variant, *rest):
@@ -257,13 +229,12 @@ class TestTheCachedVariant:
             return head
 
         monkeypatch.setattr(selftest, "load_head", counting)
-        spec = inspect_head(saved_head(kind))
-        ambiguous = spec if spec.variants else spec.with_variants(with_wiring(feeds_back_normed=False)(spec))
+        spec = inspect_head(saved_head("mtp"))
 
-        load_selected_head(ambiguous, tiny("dense-llama"), None, CPU, tmp_path)
+        load_selected_head(spec, tiny("dense-llama"), None, CPU, tmp_path)
 
         assert 1 == max(most)
-        assert len(ambiguous.variants) + 2 == len(loads)  # each once, and the best again
+        assert len(spec.variants) + 2 == len(loads)  # each once, and the best again
 
     def test_is_not_needed_for_a_head_with_one_variant(self, tested, tmp_path):
         load_selected_head(
@@ -277,18 +248,9 @@ class TestTheCachedVariant:
         (tmp_path / "head_variants").write_text("no folder")
 
         assert load_selected_head(
-            inspect_head(saved_head("dflash")), tiny("dense-llama"), None, CPU, tmp_path
+            inspect_head(saved_head("mtp")), tiny("dense-llama"), None, CPU, tmp_path
         ).hidden_state_layers
         assert len(tested) == 2
-
-
-def test_a_head_whose_draft_is_one_pass_is_tested_at_every_depth():
-    model = tiny("dense-llama")
-
-    result = self_test(tiny_head("dflash", model), model)
-
-    assert len(result.greedy_by_depth) == 3
-    assert result.positions == 120
 
 
 def test_tokens_per_step_is_the_mean_accepted_length_and_one():
@@ -309,7 +271,7 @@ def test_the_hidden_state_layers_of_the_target_are_restored():
     [
         ("eagle3", "norm.weight"), ("eagle3", "midlayer.post_attention_layernorm.weight"),
         ("eagle3", "midlayer.mlp.down_proj.weight"), ("eagle3", "lm_head.weight"),
-        ("mtp", "model.layers.3.mlp.up_proj.weight"), ("dflash", "norm.weight"),
+        ("mtp", "model.layers.3.mlp.up_proj.weight"),
     ],
 )  # fmt: skip
 def test_a_head_whose_tensors_do_not_fit_together_is_refused(tmp_path, kind, name):

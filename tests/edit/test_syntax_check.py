@@ -63,6 +63,7 @@ CAN_WORK = [
     ("print(1)", "from tools import print\nprint(1, color=2)"),
     ("len(1, 2)\n", "len(1, 2)\nprint(1)\n"),
     ("def f(a): ...\n", "def f(a, *rest, key, **more): ...\nf(1, 2, key=3, other=4)\n"),
+    ("def f(a, a): ...\nf(1)\n", "def f(a, a): ...\nf(2)\n"),  # which Python does not run
 ]
 
 

@@ -68,7 +68,7 @@ TARGETS = [
     "dense-gpt_oss",
     "graphs-mistral",
 ]
-HEADS = ["eagle3", "mtp", "dflash"]
+HEADS = ["eagle3", "mtp"]
 PLANS = {
     "open": frozenset[int](),
     "stop": STOPS,

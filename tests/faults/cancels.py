@@ -14,7 +14,7 @@ from specchat.chat.events import Event, Failed, Finished, TextDelta
 from specchat.chat.request import Request
 from specchat.chat.session import Session
 from specchat.loading.load_engine import Engine
-from specchat.profile import DRAFTERS
+from specchat.profile.drafter_names import DRAFTERS
 
 PROMPTS = (
     "why is the sky blue?", "write a function that adds two numbers", "repeat after me: one two one two one two",

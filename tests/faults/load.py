@@ -131,9 +131,11 @@ def _edit(client: Client, talk: Conversation, dice: random.Random) -> None:
 
 
 def _complete(client: Client, talk: Conversation, dice: random.Random) -> None:
-    result = talk.complete(FimRequest(PREFIX + dice.choice(["", "first ", "first + "]), max_tokens=16, max_lines=1))
-    if result.finish_reason in ("model_loading", "cancelled"):
-        client.failures.append(f"completion: {result.finish_reason} {result.explanation}")
+    gap = FimRequest(PREFIX + dice.choice(["", "first ", "first + "]), max_tokens=16, max_lines=1)
+    *_, end = talk.fill(gap, Flag())
+    assert isinstance(end, Finished)
+    if end.finish_reason in ("model_loading", "cancelled"):
+        client.failures.append(f"completion: {end.finish_reason} {end.explanation}")
 
 
 def _listen(client: Client, talk: Conversation, request: Request) -> None:

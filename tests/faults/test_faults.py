@@ -15,7 +15,7 @@ from specchat.history.history_writer import HistoryWriter
 from specchat.host import spawn
 from specchat.host.client import Conversation
 from specchat.loading.load_engine import load_engine
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from tests.faults import cancels, memory
 from tests.faults.load import run_behind, run_load
 

@@ -27,7 +27,7 @@ from tests.tiny_heads import saved_head
 ABSURD = (0, -1, 1, 2**31, 2**40, 2**63, 10**30, 1.5, "3", None, [3])
 DTYPES = ("F64", "F32", "F16", "BF16", "I64", "I8", "U8", "BOOL", "F8_E4M3", "F4", "", None)
 WORDS = (math.nan, math.inf, 3e38)
-KINDS = ("model", "eagle3", "mtp", "dflash")
+KINDS = ("model", "eagle3", "mtp")
 
 
 @dataclass

@@ -24,7 +24,7 @@ from specchat.forward.linear.quant_linear import (
     quant_linear,
 )
 from specchat.forward.native.native_ops import NativeKernels
-from specchat.profile import WEIGHT_CHOICES
+from specchat.profile.keys import WEIGHT_CHOICES
 from tests.each_row import each_row
 
 CPU = torch.device("cpu")

@@ -10,7 +10,7 @@ import torch
 from specchat.chat.events import Event, Failed, Finished, LoadingProgress, TextDelta
 from specchat.chat.request import Request
 from specchat.loading.load_engine import Engine, load_engine
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from tests.fake_gpu import FakeGpu, fake_gpu
 
 pytestmark = pytest.mark.full

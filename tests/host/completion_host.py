@@ -21,7 +21,7 @@ from specchat.chat.events import Event, Finished, TextDelta, Totals
 from specchat.chat.fim_request import FimRequest
 from specchat.host import host_process
 from specchat.host.spawn import runtime_folder
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from tests.host.fake import FakeLoader
 
 PAUSE_SECONDS = 0.005

@@ -60,7 +60,7 @@ from specchat.errors import ContextError, ModelError
 from specchat.host.engine_interface import EngineMemory
 from specchat.host.engine_loader import LOADING, EngineLoader
 from specchat.paths import KV_FILE_ENDING, configuration_folder, kv_folder
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat.text.detokenize import StopStrings
 
 PAUSE_SECONDS = 0.005
@@ -264,6 +264,9 @@ def _results(asked: Turn | Request) -> str:
     )
 
 
+END = "\0"  # the token that ends a text
+
+
 class FakeCompleter:
     """Completes a text with the text before and after the gap, as many characters as tokens.
 
@@ -277,7 +280,7 @@ class FakeCompleter:
         if request.suffix and self.explanation:
             yield Finished("inside_line", Totals(), self.explanation)
             return
-        prompt = "".join(map(chr, request.prompt_ids)) or request.prefix
+        prompt = "".join(map(chr, request.prompt_ids)) or (END if request.echoes_ends else request.prefix)
         if request.echoes:
             shares = [None, *([0.5] if request.wants_probabilities else [None]) * len(prompt)]
             letters = zip(prompt, shares, strict=False)
@@ -290,6 +293,8 @@ class FakeCompleter:
                 yield NO_OUTPUT_YET
         stops = StopStrings(request.stop)
         text = f"{prompt.upper()} {request.suffix.upper()}"
+        if request.answer_format:
+            text = f"in the form of {request.answer_format.kind}"
         for start in range(0, min(len(text), request.max_tokens), 3):
             piece = text[start : min(start + 3, request.max_tokens)]
             yield StepDone((), (), tuple(_letter(each, request) for each in piece), 0.0, 0.0)

@@ -13,7 +13,7 @@ from specchat.host import queue as queue_module
 from specchat.host.queue import TurnQueue
 from specchat.loading.load_engine import load_engine
 from specchat.process_memory import collect_all, release_free_memory
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from tests.faults.cancels import resident_bytes
 from tests.host.test_queue import Narrow, OneEngine, ask
 

@@ -16,7 +16,7 @@ from specchat.host.queue import TurnQueue
 from specchat.host.queued_work import QueuedTurn, TurnEvent
 from specchat.host.session_turns import SessionTurns
 from specchat.loading.load_engine import Engine, load_engine
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from tests.host.test_queue import Narrow, OneEngine, Writer, ask
 from tests.tiny import speaking
 

@@ -7,13 +7,20 @@ from threading import Timer
 
 import pytest
 
-from specchat.chat.events import Finished, StepDone
+from specchat.chat.events import Finished, StepDone, TextDelta
 from specchat.chat.fim_request import FimRequest
 from specchat.errors import SpecchatError, UsageError
 from specchat.host import host_connection, spawn
-from specchat.host.client import CompletionResult, Conversation, SessionRequest
+from specchat.host.client import Conversation, SessionRequest
 from tests.host.conftest import kill_host
 from tests.host.fork_server import forked_host
+
+
+def completed(conversation: Conversation, gap: FimRequest, cancelled: Flag | None = None) -> tuple[str, str]:
+    """The text of a completion, and how it ended."""
+    *pieces, end = conversation.fill(gap, cancelled or Flag())
+    assert isinstance(end, Finished)
+    return "".join(piece.text for piece in pieces if isinstance(piece, TextDelta)), end.finish_reason
 
 
 @pytest.fixture
@@ -22,7 +29,7 @@ def engine(runtime, monkeypatch):
     monkeypatch.setattr(spawn, "HOST_COMMAND", forked_host("tests.host.completion_host"))
     monkeypatch.setattr(host_connection, "configuration_hash", lambda: "fake")
     conversation = Conversation(SessionRequest(kind="completion"))
-    while conversation.complete(FimRequest("x")).finish_reason == "model_loading":
+    while completed(conversation, FimRequest("x")) == ("", "model_loading"):
         pass
     yield conversation
     conversation.close()
@@ -33,9 +40,7 @@ def fim(verb: str, text: str = "") -> FimRequest:
 
 
 def test_a_completion_is_not_stored(engine):
-    filled = engine.complete(fim("fill", "x = 1"))
-
-    assert (filled.text, filled.finish_reason) == ("x = 1", "stop")
+    assert completed(engine, fim("fill", "x = 1")) == ("x = 1", "stop")
     assert engine.turns() == []
     assert engine.call("list_sessions", {"kind": "completion"})["sessions"] == []
 
@@ -48,10 +53,10 @@ def test_a_completion_does_not_wait_for_a_running_answer(engine):
             steps += isinstance(event, StepDone)
             if steps == 3:
                 break
-        filled = engine.complete(fim("fill", "quick"))
+        filled = completed(engine, fim("fill", "quick"))
         rest = list(answer)
 
-    assert filled.text == "quick"
+    assert filled == ("quick", "stop")
     assert isinstance(rest[-1], Finished)
     assert sum(isinstance(event, StepDone) for event in rest) > 50
 
@@ -68,31 +73,31 @@ def test_a_cancelled_completion_ends_at_once_and_the_next_one_works(engine):
     stopped = Flag()
     Timer(0.1, stopped.set).start()
 
-    assert engine.complete(fim("slowly", "abc"), stopped) == CompletionResult("", "cancelled")
-    assert engine.complete(fim("fill", "next")).text == "next"
+    assert completed(engine, fim("slowly", "abc"), stopped)[1] == "cancelled"
+    assert completed(engine, fim("fill", "next")) == ("next", "stop")
 
 
 def test_a_newer_completion_of_a_client_cancels_the_older_one(engine):
     params = {"session": engine.session_id, "prefix": "# slowly: abc\n"}
     engine.connection.send("complete", {**params, "turn": "older"})
 
-    assert engine.complete(fim("fill", "newer")).text == "newer"
+    assert completed(engine, fim("fill", "newer")) == ("newer", "stop")
     assert engine.call("stats")["state"] == "ready"
 
 
 def test_after_a_failed_completion_the_next_one_works(engine):
     with pytest.raises(SpecchatError, match="out of memory"):
-        engine.complete(fim("crash"))
+        completed(engine, fim("crash"))
 
-    assert engine.complete(fim("fill", "next")).text == "next"
+    assert completed(engine, fim("fill", "next")) == ("next", "stop")
 
 
 def test_after_a_kill_a_new_host_completes(engine):
     kill_host()
 
-    while (filled := engine.complete(fim("fill", "x"))).finish_reason == "model_loading":
+    while (filled := completed(engine, fim("fill", "x"))) == ("", "model_loading"):
         pass
-    assert filled.text == "x"
+    assert filled == ("x", "stop")
 
 
 def test_an_invalid_completion_request_is_an_error(engine):

@@ -11,7 +11,7 @@ from specchat.chat.request import Request
 from specchat.errors import ContextError
 from specchat.host.client import Conversation, SessionRequest
 from specchat.host.engine_loader import EngineLoader
-from specchat.profile import load_profile
+from specchat.profile.profile_files import load_profile
 from specchat.profile.settings import read_settings
 from specchat.weights.context_window import trained_context_window
 from tests.each_row import each_row

@@ -12,7 +12,7 @@ from specchat.chat.request import Request
 from specchat.host import spawn
 from specchat.host.client import Conversation, SessionRequest
 from specchat.loading.load_engine import load_engine
-from specchat.profile import load_profile
+from specchat.profile.profile_files import load_profile
 from specchat.profile.settings import read_settings
 from tests.front import command
 from tests.host.conftest import kill_host

@@ -8,7 +8,7 @@ from specchat.history.history_writer import HistoryWriter
 from specchat.host.engine_loader import EngineLoader
 from specchat.host.open_sessions import OpenSessions
 from specchat.host.queue import TurnQueue
-from specchat.profile.settings import Settings, read_settings
+from specchat.profile.settings import read_settings
 
 
 @pytest.fixture
@@ -81,19 +81,3 @@ def test_settings_with_unknown_keys_are_read_from_the_file_of_the_profile(own_pr
     sessions.history.flush()
 
     assert (0.5, 3) == ((found := another_day().find(id)).profile.sampling.temperature, found.profile.sampling.top_k)
-
-
-def test_keys_that_profiles_had_before_are_left_out_of_a_stored_conversation(own_profile):
-    stored = read_settings("mine", {"routes": [{"kind": "edit"}]}).to_json()
-    today = Settings.from_json(stored)
-    for rule in (*stored["own"]["routes"], *stored["options"]["routes"]):
-        rule |= {"location": "mine.toml:3", "variants": ["auto", "lookup"], "budget": 4}
-    for flat in ("options", "changes"):
-        stored[flat] = {**stored[flat], "speculation.acceptance_test": "rejection_sampling"}
-    stored["profile"]["prompt"]["reference_corpus"] = "embedded"
-    for layer in ("profile", "own"):
-        stored[layer] = {**stored[layer], "drafter_orders": [{"kind": "chat", "variants": ["mtp"]}]}
-    own_profile.unlink()
-
-    assert today == Settings.from_json(stored)
-    assert ["edit", "code"] == [rule.kind for rule in today.profile.routes]

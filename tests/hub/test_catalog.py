@@ -37,7 +37,7 @@ from specchat.hub.recommend import (
     fitting_gpu_sizes,
     recommend,
 )
-from specchat.profile import load_profile
+from specchat.profile.profile_files import load_profile
 from tests.each_row import each_row
 from tests.processes import modules_after
 
@@ -201,7 +201,7 @@ def test_every_pair_leaves_five_percent_of_the_memory_and_quantizes_only_what_th
         assert pair.memory_plan.total_bytes <= 0.95 * usable_gpu_bytes(gpu)
         assert pair.quant_format == "bf16" or can_quantize(pair.entry.architecture)
         assert "" == pair.entry.not_recommended
-        assert pair.drafter.kind in ("", "draft", "eagle3", "dflash", "mtp")
+        assert pair.drafter.kind in ("", "draft", "eagle3", "mtp")
 
 
 def test_the_median_age_of_the_recommended_models_is_at_most_a_year():

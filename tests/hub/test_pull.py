@@ -21,7 +21,7 @@ from specchat.hub.repo_files import RepoListing, hub_file, list_repo_files
 from specchat.hub.safetensors_headers import cached_model_folder, weight_files
 from specchat.loading.load_plan import ComputeFeatures, plan_load
 from specchat.paths import hub_repo_folder
-from specchat.profile import load_profile
+from specchat.profile.profile_files import load_profile
 from tests.each_row import each_row
 from tests.hub.fake_hub import COMMIT, WEIGHTS, FakeHub, reach, serving
 

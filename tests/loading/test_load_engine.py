@@ -1,7 +1,6 @@
 """The engine that a profile loads, and the drafters of its sessions."""
 
 import gc
-import json
 import shutil
 from threading import Event as Flag
 from types import FunctionType, MethodType, ModuleType
@@ -11,17 +10,16 @@ import torch
 
 from specchat.chat.events import Failed, Notice, Routed, StepDone
 from specchat.chat.request import Request
-from specchat.drafters.dflash import DFlashDrafter
 from specchat.errors import ModelError, SpecchatError
 from specchat.loading.load_engine import load_engine
 from specchat.loading.load_plan import EMBEDDED_HEADS
-from specchat.profile import DRAFTERS, Profile
+from specchat.profile.drafter_names import DRAFTERS
+from specchat.profile.keys import Profile
 from specchat.weights.load_options import EMBEDDED
 from tests.each_row import each_row
 from tests.engine_answers import measure_answer
 from tests.gguf_models import write_gguf
-from tests.tiny import SPEAKING, speaking, thinking, tiny_profile
-from tests.tiny_heads import saved_head
+from tests.tiny import speaking, thinking, tiny_profile
 
 WITHOUT_MODELS = {"auto", "plain", "lookup", "suffix"}
 
@@ -32,9 +30,9 @@ def embedded():
 
 
 @pytest.mark.full
-def test_the_embedded_models_allow_all_drafters_but_block_heads(embedded):
+def test_the_embedded_models_allow_all_drafters(embedded):
     with embedded.create_session() as session:
-        assert set(DRAFTERS) - {"dflash"} == set(session.drafters)
+        assert set(DRAFTERS) == set(session.drafters)
         assert set(session.chooser.drafters) == set(session.drafters) - {"auto", "plain", "lookup"}
 
 
@@ -61,19 +59,6 @@ def test_heads_can_be_named_one_by_one():
     engine = load_engine(Profile().override({"models.heads": heads}))
 
     assert ["mtp", "eagle3"] == list(engine.resources.heads)
-
-
-def test_a_block_head_drafts_for_its_target(tmp_path):
-    shutil.copytree(saved_head("dflash"), tmp_path, dirs_exist_ok=True)
-    config = json.loads((tmp_path / "config.json").read_text()) | {"vocab_size": SPEAKING, "num_target_layers": 2}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-
-    engine = load_engine(tiny_profile().override({"models.heads": [str(tmp_path)]}))
-
-    with engine.create_session() as session:
-        assert isinstance(session.drafters["dflash"], DFlashDrafter)
-        assert "dflash" in session.chooser.drafters
-    assert engine.memory_bytes()["dflash"] > 0
 
 
 def test_a_head_of_another_target_is_left_out():
@@ -185,7 +170,7 @@ def test_waiting_requests_reduce_the_draft_tokens(embedded):
 
 
 def test_an_answer_that_cannot_be_made_is_an_error(embedded):
-    with pytest.raises(SpecchatError, match="available are"):
+    with pytest.raises(SpecchatError, match="variant 'dflash' is of a plugin"):
         measure_answer(embedded, Request("x", variant="dflash"))
 
 

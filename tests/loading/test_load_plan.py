@@ -20,7 +20,7 @@ from specchat.loading.load_plan import (
     drafters_that_fit,
     plan_load,
 )
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat.weights.gguf.gguf_preparation import prepared_gguf
 from specchat.weights.load_options import EMBEDDED
 from tests.each_row import each_row
@@ -175,7 +175,7 @@ def test_a_gguf_file_is_planned_before_and_after_its_preparation(tmp_path, monke
 @pytest.mark.full
 def test_planning_imports_no_torch():
     code = (
-        "import sys; from specchat.loading.load_plan import *; from specchat.profile import Profile;"
+        "import sys; from specchat.loading.load_plan import *; from specchat.profile.keys import Profile;"
         "from specchat.hub.machine import detect_machine;"
         "print(plan_load(Profile(), ComputeFeatures('cpu', False)).text(detect_machine()));"
         "assert 'torch' not in sys.modules"

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from specchat.chat.request import Request
 from specchat.loading.load_engine import load_engine
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from tests.each_row import each_row
 from tests.engine_answers import measure_answer
 from tests.tiny import SPEAKING, speaking

@@ -17,7 +17,7 @@ from specchat.chat.request import Attachment, Request
 from specchat.cli.main import run
 from specchat.context.retrieve import ContextBudget, gather_context
 from specchat.loading.load_engine import load_engine
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from tests.engine_answers import measure_answer
 from tests.plugins.conftest import rediscover
 

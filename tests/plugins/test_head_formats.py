@@ -18,7 +18,7 @@ from specchat.drafters.heads.spec import HeadSpec
 
 
 def detect(checkpoint):
-    return HeadSpec("own", "Own", checkpoint.tensors) if "hidden_norm.weight" in checkpoint.tensors else None
+    return HeadSpec("own", "Own", checkpoint.tensors) if "model.layers.3.eh_proj.weight" in checkpoint.tensors else None
 
 """
 
@@ -34,6 +34,6 @@ def test_a_format_of_a_plugin_is_asked_before_the_built_in_ones_and_a_broken_one
     from specchat.drafters.heads.detect import inspect_head
     from tests.tiny_heads import saved_head
 
-    assert "own" == inspect_head(saved_head("dflash")).kind
+    assert "own" == inspect_head(saved_head("mtp")).kind
     assert "eagle3" == inspect_head(saved_head("eagle3")).kind
     assert "plugin heads_of_a_plugin: 'absent' cannot be loaded from no_such_module:detect" in capsys.readouterr().err

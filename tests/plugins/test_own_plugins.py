@@ -7,7 +7,7 @@ from specchat.chat.router import check_available
 from specchat.cli.options import VariantParam
 from specchat.errors import ProfileError
 from specchat.plugins.own_plugins import PLUGIN_BY_VARIANT
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 
 
 def test_a_variant_of_a_missing_plugin_names_what_to_install():

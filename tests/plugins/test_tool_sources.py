@@ -12,8 +12,7 @@ from specchat.app.command_registry import prompt_commands, run_line
 from specchat.app.tool_sources import SourceRequest, ToolSources
 from specchat.checks.health_checks import WARN, CheckContext, run_checks
 from specchat.errors import UsageError
-from specchat.profile import Profile
-from specchat.profile.keys import McpServer
+from specchat.profile.keys import McpServer, Profile
 from tests.app.agent.conftest import empty_repository, project  # noqa: F401 (fixtures)
 from tests.app.agent.test_front_ends import Keyboard, chat, made, script, shared_host, world  # noqa: F401 (fixtures)
 from tests.front import request_of, type_line

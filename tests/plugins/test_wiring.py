@@ -18,10 +18,10 @@ from specchat.host import spawn
 from specchat.host.engine_loader import EngineLoader
 from specchat.host.environment import host_environment
 from specchat.loading.load_engine import load_engine
-from specchat.profile import Profile
-from specchat.profile.json_schema import profile_schema
+from specchat.profile.keys import Profile
 from specchat.tui.picker import variant_rows
 from specchat.tui.screen_commands import all_commands
+from specchat_editors.install.profile_schema import profile_schema
 from tests.each_row import each_row
 from tests.engine_answers import measure_answer
 from tests.processes import modules_after
@@ -293,7 +293,7 @@ def test_an_unknown_backend_is_an_error():
 def test_front_ends_know_drafters_of_plugins_without_torch(drafting):
     loaded = modules_after(
         f"import sys; sys.path.insert(0, {str(drafting)!r})\n"
-        "from specchat.profile import all_drafters; assert 'wild' in all_drafters()"
+        "from specchat.profile.drafter_names import all_drafters; assert 'wild' in all_drafters()"
     )
 
     assert "pluggy" in loaded

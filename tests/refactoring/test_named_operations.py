@@ -14,7 +14,7 @@ from specchat.app.named_operation import NONE
 from specchat.edit.operations import Operation
 from specchat.edit.parse_instruction import parse_instruction
 from specchat.edit.source_text import make_source
-from specchat.profile import Models
+from specchat.profile.keys import Models
 from specchat.refactoring import possible_operations
 from tests.edit.scripted import Said, answers, say
 from tests.host.conftest import runtime  # noqa: F401 (a fixture)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 
@@ -146,8 +148,7 @@ def test_a_large_file_beside_it_is_looked_at_too(file, monkeypatch):
 def test_a_name_is_not_renamed_where_the_project_has_too_many_files_to_look_at(file, monkeypatch):
     for name in ("b.py", "c.py"):
         (file.parent / name).touch()
-    for module in ("specchat.refactoring.project_mentions", "specchat.context.file_listing"):
-        monkeypatch.setattr(f"{module}.MAX_FILES", 2)
+    limit_files(monkeypatch, 2)
 
     said = say(monkeypatch, [], str(file), "rename count to total", "-y")
     (file.parent / "c.py").unlink()
@@ -155,6 +156,41 @@ def test_a_name_is_not_renamed_where_the_project_has_too_many_files_to_look_at(f
 
     assert (8, 0) == (said.ran.code, fewer.ran.code)
     assert "the project has more than 2 files" in said.ran.err
+
+
+def limit_files(monkeypatch, limit: int) -> None:
+    for module in ("refactoring.project_mentions", "refactoring.python_text", "context.file_listing"):
+        monkeypatch.setattr(f"specchat.{module}.MAX_FILES", limit)
+
+
+def test_a_large_project_is_walked_to_the_limit_and_a_local_name_is_renamed_there(file, monkeypatch):
+    file.write_text("def count(old):\n    local = old\n    return local\n")
+    for number in range(20):
+        (file.parent / f"p{number}").mkdir()
+        (file.parent / f"p{number}" / "b.py").touch()
+    limit_files(monkeypatch, 2)
+    walked, walk = list[str](), os.walk
+    monkeypatch.setattr(
+        os, "walk", lambda *given, **named: (walked.append(each[0]) or each for each in walk(*given, **named))
+    )
+
+    local = say(monkeypatch, [], str(file), "rename local to inner", "-y")
+    parameter = say(monkeypatch, [], str(file), "rename old to new", "-y")
+
+    assert (0, 8) == (local.ran.code, parameter.ran.code)
+    assert "the project has more than 2 files" in parameter.ran.err
+    assert len([each for each in walked if Path(each).name.startswith("p")]) < 20
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes in folders here")
+def test_what_the_walk_of_a_project_leaves_out_is_not_looked_at(file, monkeypatch):
+    for name in (".venv", "node_modules"):
+        (file.parent / name).mkdir()
+        os.mkfifo(file.parent / name / "evil.py")
+
+    said = say(monkeypatch, [], str(file), "rename count to total", "-y")
+
+    assert (0, NEW) == (said.ran.code, file.read_bytes())
 
 
 def test_a_name_of_many_files_is_not_renamed_and_the_next_step_is_named(file, monkeypatch):

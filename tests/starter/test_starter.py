@@ -15,7 +15,7 @@ from specchat.chat.events import Finished, TextDelta, Totals
 from specchat.chat.request import Request
 from specchat.cli.demo import QUESTIONS, TEXT
 from specchat.loading.load_engine import Engine, load_engine
-from specchat.profile import load_profile
+from specchat.profile.profile_files import load_profile
 
 FUNCTION, EDIT = QUESTIONS
 CAPITAL = Request("What is the capital of Japan?")  # its first tokens are no near tie on any CPU

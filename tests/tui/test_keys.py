@@ -301,11 +301,11 @@ def test_lists_and_commands_change_the_settings_of_the_conversation(run_on_scree
 def test_f4_offers_what_can_run_now_and_says_why_the_rest_cannot(run_on_screen):
     async def scenario(driver):
         await driver.ask("count 2")  # the models are loaded
-        await driver.press("f4", *"dflash")
-        await driver.wait_for_text("dflash  cannot run: needs a DFlash head trained for this target")
+        await driver.press("f4", *"mtp")
+        await driver.wait_for_text("mtp  cannot run: needs a target whose checkpoint has MTP layers")
         await driver.press("enter")
         assert driver.chat.query(Picker)  # nothing is highlighted
-        await driver.press(*(7 * ("backspace",)), *"suf", "enter")
+        await driver.press(*(4 * ("backspace",)), *"suf", "enter")
         await driver.wait_for_text("variant: suffix")
 
     run_on_screen(scenario)

@@ -19,7 +19,7 @@ from specchat.engine.cache_sizes import SCRATCH_ROWS
 from specchat.errors import ModelError
 from specchat.forward.llama.llama import LlamaModel
 from specchat.loading.load_engine import load_engine
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat.text.tokenizer import Tokenizer
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions

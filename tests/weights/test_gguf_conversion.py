@@ -17,7 +17,7 @@ from specchat.weights.gguf import gguf_conversion
 from specchat.weights.gguf.gguf_conversion import safetensors_folder
 from specchat.weights.gguf.gguf_preparation import no_report, prepared_gguf
 from tests.each_row import each_row
-from tests.gguf_models import FAMILIES, network, write_gguf
+from tests.gguf_models import CONVERTIBLE, FAMILIES, network, write_gguf
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +58,13 @@ def test_the_converted_weights_are_those_of_the_network(tmp_path, family, storag
 
 @pytest.mark.full
 @each_row(
-    "family, tied", [*((family, True) for family in FAMILIES), ("llama", False), ("qwen3", False), ("phi3", False)]
+    "family, tied",
+    [
+        *((family, True) for family in (*FAMILIES, *CONVERTIBLE)),
+        ("llama", False),
+        ("qwen3", False),
+        ("phi3", False),
+    ],
 )
 def test_the_converted_folder_computes_the_same_logits(tmp_path, family, tied):
     model = network(family, tied)
@@ -66,6 +72,11 @@ def test_the_converted_folder_computes_the_same_logits(tmp_path, family, tied):
     folder = converted(write_gguf(tmp_path / "model.gguf", family, model=model))
 
     assert torch.equal(logits(loaded(folder)), logits(model))
+
+
+def test_experts_with_biases_are_not_converted_in_part(tmp_path):
+    with pytest.raises(ModelError, match="experts with biases cannot be converted"):
+        converted(write_gguf(tmp_path / "model.gguf", "gpt-oss"))
 
 
 def test_progress_is_reported_until_all_bytes_are_written(tmp_path):

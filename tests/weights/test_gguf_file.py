@@ -142,7 +142,19 @@ CONTRADICTIONS = {
         {"general.architecture": "mamba"},
         "the architecture mamba is not supported; supported are",
     ),
-    "experts": ({"llama.expert_count": 8}, "llama with experts is not supported"),
+    "experts of a dense family": (
+        {"general.architecture": "qwen3", "qwen3.expert_count": 8},
+        "qwen3 with experts is not supported",
+    ),
+    "experts of which no number is chosen": ({"llama.expert_count": 8}, "llama.expert_used_count is missing"),
+    "experts without tensors": (
+        {"llama.expert_count": 8, "llama.expert_used_count": 2},
+        "the tensor blk.0.ffn_gate_inp.weight is missing",
+    ),
+    "experts that are weighed otherwise": (
+        {"llama.expert_count": 8, "llama.expert_weights_scale": 2.5},
+        "llama with expert_weights_scale = 2.5",
+    ),
     "no width": ({"llama.embedding_length": None}, r"llama\.embedding_length is missing"),
     "too many layers": ({"llama.block_count": 3}, r"the tensor blk\.2\.attn_norm\.weight is missing"),
     "too few layers": ({"llama.block_count": 1}, r"llama with the tensor blk\.1\..* is not supported"),

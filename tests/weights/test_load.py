@@ -15,7 +15,7 @@ from specchat.forward.batch import BatchLimits
 from specchat.forward.linear import quant_linear
 from specchat.forward.llama.llama import LlamaModel
 from specchat.hub.find_models import find_model
-from specchat.profile import load_profile
+from specchat.profile.profile_files import load_profile
 from specchat.weights import load
 from specchat.weights.context_window import trained_context_window
 from specchat.weights.llama_weights import load_llama

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 
+import pytest
+
+from tests.clients import run
 from tests.clients.llama_suite import RULES, Case, prepared, why_not
 from tests.clients.ollama_examples import EXAMPLES
-from tools.client_suites import SUITES, explained, row
+from tools import client_suites
+from tools.client_suites import LLAMA, SUITES, explained, row
 
 THEIRS = """
 def test_completion(n_predicted, re_content):
@@ -41,3 +46,31 @@ def test_every_pattern_is_about_tests_and_every_example_of_ollama_is_there():
     assert not [each for each in patterns if fnmatchcase("test_completion.py::test_completion", each)]
     assert 40 == len(EXAMPLES) and len({each.name for each in EXAMPLES}) == 40
     assert {"openai", "anthropic", "ollama", "Codex", "Claude Code", "litellm"} <= SUITES.keys()
+
+
+@pytest.mark.parametrize("module", [client_suites, run])
+@pytest.mark.parametrize("name", ["nothing", "o"])  # none, and several
+def test_an_unknown_name_is_one_line_with_those_that_exist(module, name, capsys):
+    with pytest.raises(SystemExit) as ended:
+        module.main(["openai", name])
+
+    out, err = capsys.readouterr()
+    assert (2, "", 1) == (ended.value.code, out, err.count("\n"))
+    assert err.startswith(f"{name!r} is not the beginning of one name; the names are ") and "ollama" in err
+
+
+def test_the_beginning_of_a_name_will_do_where_it_is_of_one_only(monkeypatch, tmp_path):
+    ran = list[str]()
+
+    @contextmanager
+    def world(_packages):
+        yield None
+
+    monkeypatch.setattr(client_suites, "new_world", world)
+    monkeypatch.setattr(client_suites, "make_environment", lambda *_arguments: None)
+    monkeypatch.setattr(client_suites.llama_suite, "install", lambda _packages: None)
+    tables = {name: lambda _world, name=name: ran.append(name) or [] for name in SUITES}
+    monkeypatch.setattr(client_suites, "SUITES", tables)
+
+    assert 0 == client_suites.main(["--packages", str(tmp_path), "llama", "ollama", "Ollama's"])
+    assert [LLAMA, "ollama", "Ollama's examples"] == ran

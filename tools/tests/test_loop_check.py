@@ -8,7 +8,7 @@ import pytest
 
 from specchat.chat.tools import NO_TOOL
 from specchat.loading.load_engine import Engine, load_engine
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from tests.tiny import speaking
 from tools import loop_check
 from tools.loop_check import FILES, LONG_LOOP_TURNS, AgentLoop, LoopTurn, as_text, make_loops, play, verify_loops

@@ -6,7 +6,7 @@ import pytest
 
 from specchat.chat.tools import NO_TOOL
 from specchat.loading.load_engine import load_engine
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat_bench.combinations import Grid
 from tests.tiny import speaking
 from tools import loop_speed
@@ -39,11 +39,11 @@ def test_each_question_gives_a_call_and_an_answer_of_every_combination(one_loop)
 
 
 def test_the_command_prints_a_row_for_each_kind_and_drafter(one_loop, capsys):
-    words = ["--target", str(speaking()), "--drafters", "suffix,dflash", "--temperatures", "0"]
+    words = ["--target", str(speaking()), "--drafters", "suffix,mtp", "--temperatures", "0"]
 
     assert run_instrument(loop_speed.loops, [*words, "--count", "1", "--limit", "70"]) == 0
 
     out, err = capsys.readouterr()
     assert "| tool_call | 0 | plain |" in out and "| tool_call | 0 | suffix |" in out
     assert "| tool_result | 0 | suffix |" in out
-    assert "dflash" in err and "dflash" not in out
+    assert "mtp" in err and "mtp" not in out

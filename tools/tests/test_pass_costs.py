@@ -3,7 +3,7 @@
 import pytest
 
 from specchat.engine.tree import DraftTree
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat_bench.chain_passes import MedianRange, random_context
 from tests.counting import counting
 from tools.pass_costs import (

@@ -48,3 +48,11 @@ def test_a_server_is_started_by_the_line_of_the_plan(monkeypatch, tmp_path):
 
     assert ["vllm", "serve", str(tmp_path)] == command[:3]
     assert "4711" == command[command.index("--port") + 1] and "eagle3" in " ".join(command)
+
+
+def test_an_unknown_name_is_one_line_with_those_that_exist(capsys):
+    with pytest.raises(SystemExit) as ended:
+        real_servers.main(["nothing"])
+
+    line = f"'nothing' is not the beginning of one name; the names are {'; '.join(SERVERS)}\n"
+    assert (2, ("", line)) == (ended.value.code, capsys.readouterr())

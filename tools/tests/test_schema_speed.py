@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from specchat.loading.load_engine import load_engine
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat_bench.columns import as_table, group_samples
 from specchat_bench.combinations import Grid
 from specchat_bench.measure import engine_measurer, run_combinations

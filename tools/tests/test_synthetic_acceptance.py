@@ -4,7 +4,7 @@ import pytest
 
 from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import Sampler
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat_bench.chain_passes import MedianRange
 from tests.counting import counting
 from tools.pass_costs import load_models

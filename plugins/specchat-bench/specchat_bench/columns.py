@@ -12,7 +12,7 @@ from itertools import product
 from statistics import median
 from typing import Any
 
-from specchat.profile import REQUEST_KINDS
+from specchat.profile.keys import REQUEST_KINDS
 from specchat_bench.combinations import AUTO, PLAIN, Combination, Grid, Sample
 from specchat_bench.latency import quantile
 from specchat_bench.predicted_speedup import mean_expected_tokens, predicted_speedup

@@ -10,7 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from specchat.errors import InputError, UsageError
-from specchat.profile import all_drafters
+from specchat.profile.drafter_names import all_drafters
 from specchat.profile.validation import did_you_mean
 
 ALL = "all"

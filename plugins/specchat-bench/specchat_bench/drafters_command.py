@@ -12,8 +12,8 @@ from specchat.cli.main import INTERRUPTED_EXIT_CODE
 from specchat.cli.notes import print_note
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.errors import InputError
-from specchat.profile import REQUEST_KINDS, all_drafters
-from specchat.profile.keys import MAX_DRAFT_TOKENS, MAX_TEMPERATURE
+from specchat.profile.drafter_names import all_drafters
+from specchat.profile.keys import MAX_DRAFT_TOKENS, MAX_TEMPERATURE, REQUEST_KINDS
 from specchat_bench.command_options import ALL, PROMPTS, complete_drafters, parse_names
 from specchat_bench.loaded_engine import load_engine_here
 

@@ -25,7 +25,7 @@ from specchat.engine.drafter import Drafter
 from specchat.errors import InputError
 from specchat.hub.find_models import find_local_model
 from specchat.loading.load_engine import DEFAULT_THREADS, Engine
-from specchat.profile import BUILTIN_BACKEND, Profile
+from specchat.profile.keys import BUILTIN_BACKEND, Profile
 from specchat.threads import ThreadWatchdog
 from specchat.weights.gguf.gguf_sources import local_gguf
 from specchat_bench.builtin_prompts import WARM_UP_REQUESTS

@@ -12,7 +12,7 @@ from statistics import median
 from specchat.hub.machine import cpu_features, cpu_name
 from specchat.loading.engine_memory import compute_features
 from specchat.loading.load_plan import plan_load
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat_bench.chain_passes import MedianRange
 from specchat_bench.columns import markdown_table
 from specchat_bench.compared_engines import PairedRuns

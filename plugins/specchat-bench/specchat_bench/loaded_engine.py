@@ -10,7 +10,7 @@ from specchat.terminal import write_line
 
 if TYPE_CHECKING:
     from specchat.loading.load_engine import Engine
-    from specchat.profile import Profile
+    from specchat.profile.keys import Profile
 
 
 def load_engine_here(profile: Profile) -> Engine:

@@ -28,7 +28,7 @@ from specchat.engine.tree import ROOT, DraftTree
 from specchat.errors import InputError, ProfileError, SpecchatError
 from specchat.loading.load_engine import Engine
 from specchat.paths import cache_folder
-from specchat.profile import REQUEST_KINDS, Profile
+from specchat.profile.keys import REQUEST_KINDS, Profile
 from specchat_bench.builtin_prompts import BUILTIN_REQUESTS
 from specchat_bench.combinations import PLAIN, Combination, Grid, Sample
 from specchat_bench.latency import TimedAnswer, time_answer

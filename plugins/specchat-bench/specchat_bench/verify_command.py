@@ -12,8 +12,8 @@ import click
 from specchat.cli.completion import complete_models, complete_sessions
 from specchat.cli.main import INTERRUPTED_EXIT_CODE
 from specchat.cli.options import profile_options, resolve_profile
-from specchat.errors import NotLosslessError, UsageError
-from specchat.profile import DRAFTERS
+from specchat.errors import SpecchatError, UsageError
+from specchat.profile.drafter_names import DRAFTERS
 from specchat_bench.command_options import ALL, PROMPTS, complete_drafters, parse_names
 from specchat_bench.loaded_engine import load_engine_here
 from specchat_bench.work_progress import WorkProgress
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from specchat_bench.lossless_check import Difference, VerifyReport
 
 MAX_LISTED_DIFFERENCES = 5  # of one variant
+
+
+class NotLosslessError(SpecchatError):
+    """Speculative decoding changed the text on this machine."""
+
+    exit_code = 10
 
 
 @click.command()

@@ -23,7 +23,8 @@ from specchat.hub.memory_plan import (
 )
 from specchat.hub.recommend import FITS, TIGHT, TOO_LARGE, drafter_quant_format, fit_label, format_gib
 from specchat.loading.load_plan import ComputeFeatures, plan_load
-from specchat.profile import Profile, load_profile
+from specchat.profile.keys import Profile
+from specchat.profile.profile_files import load_profile
 from specchat_bench.memory_notes import INT4_CHECKPOINTS, evidence_of, memory_notes
 
 MIN_GIB = 1.5  # smaller tables are in MiB

@@ -10,12 +10,15 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from specchat.cli.main import run
-from specchat.profile import DRAFTER_NAMES
+from specchat.profile.drafter_names import DRAFTER_NAMES
 from tests.tiny import SPEAKING, speaking
 from tests.tiny_heads import saved_head
 
-HEADS = ("eagle3", "mtp", "dflash")
-NEEDS = {"dflash": "a DFlash head trained for this target"}
+HEADS = ("eagle3", "mtp")
+NEEDS = {  # beside a target without heads
+    "draft": "a draft model", "eagle3": "an EAGLE-3 head trained for this target",
+    "mtp": "a target whose checkpoint has MTP layers",
+}  # fmt: skip
 PLAIN_FIRST = sorted(DRAFTER_NAMES, key=lambda name: name != "plain")  # the baseline comes first
 TEMPERATURES = ("0", "0.8")
 SHORT = ["--kind", "chat", "--count", "1", "--limit", "3"]
@@ -75,10 +78,19 @@ def test_every_drafter_runs_and_has_a_row_at_each_temperature(profile, capsys):
 
 
 @pytest.mark.full
-def test_of_the_embedded_models_every_drafter_runs_or_says_what_it_lacks(capsys):
+def test_of_the_embedded_models_every_drafter_runs(capsys):
     assert run(["bench", "drafters", *SHORT]) == 0
 
     rows, skipped = rows_of(capsys.readouterr().out)
-    assert [name for name in PLAIN_FIRST if name not in NEEDS] * len(TEMPERATURES) == [row[2] for row in rows]
+    assert PLAIN_FIRST * len(TEMPERATURES) == [row[2] for row in rows]
     assert {"1"} == {row[-1] for row in rows}
+    assert [] == skipped
+
+
+def test_a_target_alone_has_a_line_for_each_drafter_that_says_what_it_lacks(capsys):
+    alone = ["--target", str(speaking(3)), "--draft", "", "--head", ""]
+    assert run(["bench", "drafters", *SHORT, *alone]) == 0
+
+    rows, skipped = rows_of(capsys.readouterr().out)
+    assert [name for name in PLAIN_FIRST if name not in NEEDS] * len(TEMPERATURES) == [row[2] for row in rows]
     assert_skipped(skipped, NEEDS)

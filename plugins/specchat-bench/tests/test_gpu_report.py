@@ -28,7 +28,7 @@ sys.meta_path.insert(0, Blocked())
 import specchat.cli.main, specchat.cli.doctor, specchat_bench.verify_command
 import specchat_bench.gpu.sections, specchat_bench.lossless_check, specchat_bench.tokenized_prompts
 from specchat.loading.load_engine import load_engine
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 load_engine(Profile().override({{"models.target": "embedded", "models.device": "cpu"}}))
 """
 

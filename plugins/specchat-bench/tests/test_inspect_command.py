@@ -48,9 +48,9 @@ def test_a_head_that_does_not_fit_is_refused(tmp_path, capsys):
 
 
 def test_an_unsupported_head_can_be_inspected(printed, tmp_path):
-    folder = stored(tmp_path, *UNSUPPORTED["dflash"][:2])
+    folder = stored(tmp_path, *UNSUPPORTED["two layers"][:2])
 
-    assert "not supported yet: the config has no mask_token_id" in printed(str(folder))
+    assert "not supported yet: more than one MTP layer" in printed(str(folder))
     assert 7 == run(["bench", "inspect", str(folder), "--target", "embedded"])
 
 

@@ -11,7 +11,7 @@ from gguf.quants import quantize
 
 from specchat.errors import InputError, ModelError
 from specchat.loading.load_engine import load_engine
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat_bench.compared_engines import PeerBench
 from specchat_bench.llama_cpp import LIBRARY_VARIABLE, LlamaCppLimits, LlamaCppModel, find_library_folder, release_of
 from specchat_bench.llama_gguf import STORAGE_TYPES, _permute_for_rope, write_gguf

@@ -9,13 +9,14 @@ import torch
 
 from specchat.engine import sampling
 from specchat.engine.cache import KVCache
-from specchat.errors import InputError, NotLosslessError, UsageError
+from specchat.errors import InputError, UsageError
 from specchat.history.history_reader import StoredAnswer, Thread
 from specchat.history.history_writer import HistoryWriter
 from specchat.loading.load_engine import Engine, load_engine
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat_bench import lossless_check, tokenized_prompts
 from specchat_bench.lossless_check import VerifyReport, VerifySettings, chi_square_p_value, verify_lossless
+from specchat_bench.verify_command import NotLosslessError
 from tests.each_row import each_row
 from tests.tiny import speaking
 

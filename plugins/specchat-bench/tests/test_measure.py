@@ -16,7 +16,7 @@ from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.errors import InputError, SpecchatError
 from specchat.loading.load_engine import load_engine
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat_bench.columns import COLUMNS, as_csv, as_json, as_table, group_samples, recommendations
 from specchat_bench.combinations import PLAIN, Combination, Grid, Sample
 from specchat_bench.latency import TimedAnswer

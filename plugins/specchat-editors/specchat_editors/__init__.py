@@ -2,7 +2,7 @@
 
 acp/       Agent Client Protocol: `specchat acp`
 lsp/       Language Server Protocol: `specchat lsp`
-install/   the plugins of Vim, Neovim, Emacs and VS Code: `specchat editors install`
+install/   the plugins of Vim, Neovim, Emacs and VS Code: `specchat editors install`; the schema of profiles
 stdio.py   the standard streams that acp/ and lsp/ share: descriptors, reader and writer threads, signals, exit code
 
 They are front ends: they import `specchat.app`, `specchat.host.client` and plain types, which contracts in

@@ -15,8 +15,7 @@ import click
 from specchat.cli.completion import complete_profiles
 from specchat.cli.notes import print_note
 from specchat.errors import ModelError, UsageError
-from specchat.profile import load_profile
-from specchat.profile.profile_files import save_profile
+from specchat.profile.profile_files import load_profile, save_profile
 from specchat.python_child import SAFE_VARIABLES
 
 if TYPE_CHECKING:

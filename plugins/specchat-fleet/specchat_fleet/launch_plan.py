@@ -13,8 +13,7 @@ from pathlib import Path
 
 from specchat.errors import SpecchatError
 from specchat.hub.find_models import find_model
-from specchat.profile import Profile
-from specchat.profile.keys import STARTER
+from specchat.profile.keys import STARTER, Profile
 from specchat.profile.shipped_drafters import starter_drafter, with_shipped_drafters
 from specchat.weights.context_window import trained_context_window
 from specchat.weights.gguf.gguf_conversion import safetensors_folder

@@ -51,7 +51,7 @@ from specchat_fleet.server_client import (
 from specchat_fleet.server_probe import detect_backend, served_models, some_names
 
 if TYPE_CHECKING:
-    from specchat.profile import Profile
+    from specchat.profile.keys import Profile
 
 SERVER_DRAFTER = "server"  # the drafter name of answers from a server
 SEED_BITS = 31

@@ -10,7 +10,7 @@ from fake_server import MODEL
 
 from specchat.chat.events import Failed, Finished, TextDelta
 from specchat.errors import ModelError
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat_fleet.server_client import ServerTimeouts
 from specchat_fleet.server_probe import probe_server
 from specchat_fleet.server_session import ServerClient, connect_server

@@ -12,7 +12,8 @@ from metrics_pages import VLLM
 
 from specchat.devices import CUDA
 from specchat.hub.machine import Device
-from specchat.profile import Profile, load_profile
+from specchat.profile.keys import Profile
+from specchat.profile.profile_files import load_profile
 from specchat.weights.gguf.gguf_manifest import GgufManifest, SourceFile
 from specchat_fleet.installed_servers import installed_version
 from specchat_fleet.launch_plan import DOCUMENTED_VERSIONS, EMBEDDED, LaunchPlan, plan_launch, resolve_server_config

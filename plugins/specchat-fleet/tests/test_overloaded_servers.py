@@ -13,7 +13,7 @@ from fake_server import MODEL, Served, serving
 from openai import APIStatusError
 
 from specchat.chat.events import Event, Failed, Finished, Routed, TextDelta, Waiting
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat_fleet.retry import MAX_ASKED_SECONDS, MAX_JITTER, MAX_RETRIES, seconds_until_retry
 from specchat_fleet.server_client import ServerTimeouts
 from specchat_fleet.server_session import connect_server

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import closing
 from pathlib import Path
+from threading import Event as Flag
 
 import pytest
 from fake_server import MODEL, serving
@@ -54,7 +55,7 @@ def test_a_conversation_with_a_server_is_stored_like_any_other(monkeypatch, site
         assert isinstance(events[-1], Finished) and events[-1].totals.accepted_by_drafter == {"server": 6}
         assert [message["role"] for message in served.asked[-1]["messages"]] == ["user", "assistant", "user"]
         with pytest.raises(SpecchatError, match="does not support completion"):
-            conversation.complete(FimRequest("def f("))
+            list(conversation.fill(FimRequest("def f("), Flag()))
         with closing(HistoryReader(history_path())) as history:
             turns = history.turns(history.threads()[0].tip)
     assert [turn.answer.variant for turn in turns] == ["server", "server"]

@@ -19,7 +19,7 @@ from specchat.chat.streamed_calls import StreamedCalls
 from specchat.chat.tools import Tool, ToolResult
 from specchat.chat.transcript import Turn
 from specchat.errors import ModelError, UsageError
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat_fleet.server_client import DEFAULT_TIMEOUTS, ServerTimeouts
 from specchat_fleet.server_session import ServerEngine, ServerSession, chat_completion_body, connect_server
 from tests.each_row import each_row

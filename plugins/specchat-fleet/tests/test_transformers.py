@@ -19,7 +19,8 @@ from threading import Event as Flag
 import pytest
 
 from specchat.chat.events import Finished, TextDelta
-from specchat.profile import Profile, load_profile
+from specchat.profile.keys import Profile
+from specchat.profile.profile_files import load_profile
 from specchat_fleet.server_session import ServerEngine, connect_server
 
 for package in ("fastapi", "uvicorn", "accelerate"):

@@ -18,13 +18,14 @@ from specchat.drafters.heads.spec import HeadSpec
 from specchat.forward.fused_ops import QKV, TorchOps
 from specchat.forward.llama.decoder_layer import AttentionModule, DecoderLayer, LayerContext, RopeAngles
 from specchat.weights.tensor_files import WeightLoader
+from specchat_heads.block_spec import BlockSpec
 
 
 class BlockConvolution:
     """Two causal convolutions, before and behind a module. Groups of neighbouring channels share what varies."""
 
     def __init__(self, spec: HeadSpec, loader: WeightLoader, name: str) -> None:
-        assert spec.block_config is not None, "inspection accepted a block head without a block"
+        assert isinstance(spec, BlockSpec), "a block head without a block"
         self._base, self._projection = loader.tensor(f"{name}.base_kernel"), loader.linear(f"{name}.kernel_projection")
         self._block_size = spec.block_config.block_size
 

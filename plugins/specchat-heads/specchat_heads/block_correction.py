@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from specchat.drafters.block_chain import DraftedBlocks, SlotOutput
-from specchat.drafters.heads.dflash_head import DFlashHead
 from specchat.drafters.heads.spec import HeadSpec
 from specchat.engine.device import copy_to_device
 from specchat.engine.model import Model
 from specchat.forward.linear.linear import Linear
 from specchat.weights.tensor_files import WeightLoader
+from specchat_heads.block_chain import DraftedBlocks, SlotOutput
+from specchat_heads.dflash_head import DFlashHead
 
 
 class SlotCorrection(Protocol):

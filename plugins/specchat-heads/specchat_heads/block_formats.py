@@ -13,7 +13,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from specchat.drafters.heads.dflash_format import (
+from specchat.drafters.heads.head_checkpoint import HeadCheckpoint, require_tensors
+from specchat.drafters.heads.spec import HeadDimensions, HeadSpec
+from specchat.errors import ModelError
+from specchat.weights.tensor_files import TensorFiles
+from specchat_heads.block_correction import DSparkHead
+from specchat_heads.block_spec import BlockSpec, has_type
+from specchat_heads.candidate_selector import DFlash2Head
+from specchat_heads.dflash_format import (
     BlockFormat,
     block_setting,
     block_spec,
@@ -21,12 +28,6 @@ from specchat.drafters.heads.dflash_format import (
     samples_from_anchor,
     unsupported_block,
 )
-from specchat.drafters.heads.head_checkpoint import HeadCheckpoint, require_tensors
-from specchat.drafters.heads.spec import HeadDimensions, HeadSpec
-from specchat.errors import ModelError
-from specchat.weights.tensor_files import TensorFiles
-from specchat_heads.block_correction import DSparkHead
-from specchat_heads.candidate_selector import DFlash2Head
 
 DFLASH2, DSPARK = "dflash2", "dspark"
 DSPARK_FORMAT = BlockFormat(
@@ -66,7 +67,7 @@ def _kind(checkpoint: HeadCheckpoint) -> str | None:
     if checkpoint.first_match(r"(markov|confidence)_head\."):
         return DSPARK
     parts = r"candidate_selector\.|layers\.\d+\.(attention|mlp)_conv\."
-    return DFLASH2 if checkpoint.first_match(parts) or checkpoint.has_type("dflash2") else None
+    return DFLASH2 if checkpoint.first_match(parts) or has_type(checkpoint, "dflash2") else None
 
 
 def detect_dspark(checkpoint: HeadCheckpoint) -> HeadSpec | None:
@@ -91,7 +92,7 @@ def detect_dflash2(checkpoint: HeadCheckpoint) -> HeadSpec | None:
         return unsupported_block(checkpoint, own, "DFlash-2 with a draft vocabulary")
     spec = block_spec(checkpoint, own)
     if spec.unsupported_reason is None:
-        assert spec.block_config is not None, "a block head without a block"
+        assert isinstance(spec, BlockSpec), "a block head without a block"
         _require_selector_shapes(spec.tensors, spec.dimensions.hidden_size, spec.target_vocab_size)
         _require_convolution_shapes(spec.tensors, spec.dimensions, spec.block_config.block_size)
     return replace(spec, evidence=(*spec.evidence, f"{candidates} candidates in each slot"))

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from specchat.drafters.block_chain import DraftedBlocks, SlotOutput
-from specchat.drafters.heads.dflash_head import DFlashHead
 from specchat.drafters.heads.spec import HeadSpec
 from specchat.engine.model import Model
 from specchat.weights.tensor_files import WeightLoader
+from specchat_heads.block_chain import DraftedBlocks, SlotOutput
 from specchat_heads.block_convolution import ConvolvedBackbone
 from specchat_heads.block_correction import CorrectedBlocks
+from specchat_heads.dflash_head import DFlashHead
 
 
 class CandidateSelector:

@@ -10,7 +10,6 @@ from functools import partial
 
 from specchat.drafters.eagle import eagle_drafter
 from specchat.drafters.eagle.head import EagleHead
-from specchat.drafters.heads.dflash_format import is_block_head
 from specchat.drafters.heads.head_checkpoint import (
     HeadCheckpoint,
     dimensions_from_tensors,
@@ -21,6 +20,7 @@ from specchat.drafters.heads.head_checkpoint import (
 from specchat.drafters.heads.spec import DEFAULT_TRAINED_LENGTH, HeadSpec
 from specchat.engine.model import FINAL_NORM
 from specchat.forward.llama.rope import Rope
+from specchat_heads.dflash_format import is_block_head
 
 EAGLE = "eagle"
 NAMING_SCHEMES = (("fc", "layers.0"), ("fusion_fc", "transformer"))  # of the pair projection and the layer

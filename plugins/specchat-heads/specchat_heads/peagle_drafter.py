@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
-from specchat.drafters.block_chain import DraftedBlocks, chain_of_block
 from specchat.drafters.eagle.pair_drafter import PairDrafter
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.model import Model
 from specchat.engine.tree import DraftTree
+from specchat_heads.block_chain import DraftedBlocks, chain_of_block
 
 if TYPE_CHECKING:
     from specchat.drafters.registry import DraftingResources

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from specchat.drafters.eagle.eagle3_format import detect_eagle3
-from specchat.drafters.heads.head_checkpoint import HeadCheckpoint, check_mask_token, require_tensors
-from specchat.drafters.heads.spec import BlockConfig, HeadSpec
+from specchat.drafters.heads.head_checkpoint import HeadCheckpoint, require_tensors
+from specchat.drafters.heads.spec import HeadSpec
 from specchat.errors import ModelError
+from specchat_heads.block_spec import BlockConfig, BlockSpec, check_mask_token, has_type
 from specchat_heads.peagle_head import PEagleHead
 
 MASK_HIDDEN = "mask_hidden"
@@ -19,7 +20,7 @@ DEFAULT_DEPTHS = 8  # that the trainers of P-EAGLE use
 
 def detect_peagle(checkpoint: HeadCheckpoint) -> HeadSpec | None:
     name = f"{_publisher(checkpoint)} P-EAGLE"
-    if MASK_HIDDEN not in checkpoint.tensors and not checkpoint.has_type("peagle"):
+    if MASK_HIDDEN not in checkpoint.tensors and not has_type(checkpoint, "peagle"):
         return None
     if (mask := _mask_token(checkpoint)) is None:
         evidence, reason = ("the state of its masks, or its name",), "the config has no mask_token_id"
@@ -33,9 +34,9 @@ def detect_peagle(checkpoint: HeadCheckpoint) -> HeadSpec | None:
     block = _mask_block(checkpoint, int(mask), spec.target_vocab_size)
     evidence = f"mask_hidden: {block.block_size} tokens in a pass, mask token {block.mask_token_id}"
 
-    def with_masks(each: HeadSpec) -> HeadSpec:
+    def with_masks(each: HeadSpec) -> BlockSpec:
         own = replace(each, kind=spec.kind, format=spec.format, network=PEagleHead, evidence=(*spec.evidence, evidence))
-        return replace(own, tokens_ahead=block.block_size, block_config=block)
+        return BlockSpec(**vars(replace(own, tokens_ahead=block.block_size)), block_config=block)
 
     return replace(with_masks(spec), variants=tuple(map(with_masks, spec.variants)))
 

@@ -14,12 +14,13 @@ from specchat.drafters.heads.draft_head import TESTED_DEPTH
 from specchat.drafters.heads.spec import HeadSpec
 from specchat.engine.model import Model
 from specchat.weights.tensor_files import WeightLoader
+from specchat_heads.block_spec import BlockSpec
 
 
 class PEagleHead(PairHead):
     def __init__(self, spec: HeadSpec, loader: WeightLoader, target: Model) -> None:
         super().__init__(spec, loader, target)
-        assert spec.block_config is not None, "inspection accepted a P-EAGLE head without a mask token"
+        assert isinstance(spec, BlockSpec), "a P-EAGLE head without a mask token"
         self.tokens_ahead, self.mask_token_id = spec.tokens_ahead, spec.block_config.mask_token_id
         self._mask_state = self.fuse(loader.tensor("mask_state").view(1, -1))
         self.bytes = loader.loaded_bytes

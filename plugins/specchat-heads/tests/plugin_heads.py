@@ -8,14 +8,16 @@ import torch
 from torch import Tensor
 
 from specchat.drafters.eagle.head import EagleHead
-from specchat.drafters.heads.dflash_head import DFlashHead
 from specchat.drafters.heads.load_head import load_head
 from specchat.drafters.heads.spec import HeadSpec
 from specchat.forward.batch import RowBatch
 from specchat_heads.assistant import Assistant, AssistantHead
+from specchat_heads.block_chain import DraftedBlocks, SlotOutput
 from specchat_heads.block_correction import DSparkHead
 from specchat_heads.candidate_selector import DFlash2Head
 from specchat_heads.deepseek_layers import DeepSeekHead
+from specchat_heads.dflash import DFlashDrafter
+from specchat_heads.dflash_head import DFlashHead
 from specchat_heads.hydra_drafter import Hydra
 from specchat_heads.hydra_head import HydraHead
 from specchat_heads.medusa import Medusa, MedusaHead
@@ -29,7 +31,8 @@ from tests.tiny_heads import WIDTH, layer_shapes, random_tensors
 
 GOLDEN = Path(__file__).parent / "golden"
 NAMES = sorted(path.stem for path in GOLDEN.glob("*.safetensors"))
-KINDS = ["eagle", "mtp latent", "medusa", "peagle", "hydra", "hydra++", "dflash2", "dspark"]
+FIRST_BLOCK = 3  # position of the first of two blocks
+KINDS = ["eagle", "mtp latent", "medusa", "peagle", "hydra", "hydra++", "dflash", "dflash2", "dspark"]
 
 
 def published(name: str) -> Published:
@@ -87,6 +90,13 @@ def _hydra_plus() -> dict[str, Tensor]:
     return heads | random_tensors(norms | layer_shapes(f"{at}.layers.0")) | table
 
 
+def _dflash() -> dict[str, Tensor]:
+    layers = ("layers.0", "layers.1")
+    names = ("hidden_norm", "norm", *(f"{layer}.input_layernorm" for layer in layers))
+    shapes = dict.fromkeys(names, (WIDTH,)) | {"fc": (WIDTH, 2 * WIDTH)}
+    return random_tensors(shapes | layer_shapes("layers.0") | layer_shapes("layers.1"))
+
+
 def _dflash2() -> dict[str, Tensor]:
     """With convolutions of two taps for groups of four channels, and a candidate selector."""
     rank, taps, groups, parts = 6, 2, WIDTH // 4, ("attention", "mlp")
@@ -96,11 +106,7 @@ def _dflash2() -> dict[str, Tensor]:
     bare = {f"{name}.base_kernel": (2 * taps, WIDTH) for name in names} | books
     tensors = {name.removesuffix(".weight"): weight for name, weight in random_tensors(bare).items()}
     tensors |= {name: weight.view(2, taps, WIDTH) for name, weight in tensors.items() if name.endswith("base_kernel")}
-    return (
-        tiny_heads.TENSORS["dflash"]()
-        | random_tensors(sizes | {"candidate_selector.hidden_projection": (rank, WIDTH)})
-        | tensors
-    )
+    return _dflash() | random_tensors(sizes | {"candidate_selector.hidden_projection": (rank, WIDTH)}) | tensors
 
 
 def _mtp_latent() -> dict[str, Tensor]:
@@ -123,7 +129,7 @@ def _dspark() -> dict[str, Tensor]:
         "markov_head.joint_proj": (3 * rank, 2 * rank + WIDTH), "confidence_head.proj": (1, WIDTH + rank),
     }  # fmt: skip
     biases = {"markov_head.joint_proj.bias": torch.zeros(3 * rank), "confidence_head.proj.bias": torch.full((1,), 1.5)}
-    return tiny_heads.TENSORS["dflash"]() | random_tensors(sizes) | biases
+    return _dflash() | random_tensors(sizes) | biases
 
 
 tiny_heads.TENSORS.update(
@@ -134,6 +140,7 @@ tiny_heads.TENSORS.update(
         "peagle": _peagle,
         "hydra": _hydra,
         "hydra++": _hydra_plus,
+        "dflash": _dflash,
         "dflash2": _dflash2,
         "dspark": _dspark,
         "mtp latent": _mtp_latent,
@@ -159,6 +166,11 @@ tiny_heads.CONFIGS.update(
         },
         "hydra": {"hydra_num_heads": 3, "hydra_num_layers": 1, "grounded_heads": True},
         "hydra++": {"hydra_num_heads": 3, "hydra_head_arch": "prefix-mlp", "max_position_embeddings": 64},
+        "dflash": {
+            "architectures": ["DFlashDraftModel"], "num_hidden_layers": 2, "max_position_embeddings": 64,
+            "block_size": 6, "num_target_layers": 3,
+            "dflash_config": {"mask_token_id": 95, "target_layer_ids": [0, 1]},
+        },
         "dflash2": {
             "architectures": ["DFlash2DraftModel"], "num_hidden_layers": 2, "max_position_embeddings": 64,
             "num_target_layers": 3, "is_causal": False, "layer_types": ["sliding_attention", "full_attention"],
@@ -176,7 +188,8 @@ tiny_heads.CONFIGS.update(
 tiny_heads.DRAFTERS[AssistantHead] = lambda head, _target, _growth: Assistant(head)
 tiny_heads.DRAFTERS[MedusaHead] = lambda head, target, _growth: Medusa(head, target)
 tiny_heads.DRAFTERS[HydraHead] = lambda head, target, _growth: Hydra(head, target)
-tiny_heads.DRAFTERS[DFlash2Head] = tiny_heads.DRAFTERS[DSparkHead] = tiny_heads.DRAFTERS[DFlashHead]
+for _head in (DFlashHead, DFlash2Head, DSparkHead):
+    tiny_heads.DRAFTERS[_head] = lambda head, target, _growth: DFlashDrafter(head, target)
 tiny_heads.DRAFTERS[DeepSeekHead] = tiny_heads.DRAFTERS[EagleHead]
 tiny_heads.DRAFTERS[PEagleHead] = lambda head, target, _growth: PEagleDrafter(head, target)
 
@@ -189,7 +202,7 @@ def logits_of(spec: HeadSpec, golden: Published) -> list[Tensor]:
     if isinstance(head, HydraHead):
         return [after_true_tokens(head, golden), golden.given["second"]]
     if isinstance(head, DFlashHead):
-        return published_heads.two_blocks(head, golden)
+        return two_blocks(head, golden)
     if isinstance(head, EagleHead):
         return [output.logits for output in published_heads.two_runs(head, golden)]
     assert isinstance(head, PEagleHead)
@@ -205,6 +218,28 @@ def after_true_tokens(head: HydraHead, golden: Published) -> Tensor:
     for ahead in range(1, head.tokens_ahead + 1):
         logits.append(head.logits(states, tokens.unfold(0, ahead, 1)[: len(states)]))
     return torch.stack(logits)
+
+
+def two_blocks(head: DFlashHead, golden: Published) -> list[Tensor]:
+    """A block after the first tokens, then a block after all tokens."""
+    tokens, features, cache = golden.given["tokens"], golden.given["features"], head.pool.open()
+    outputs = list[Tensor]()
+    with head.pool.acquire_slot(cache, 64):
+        for first, start in ((0, FIRST_BLOCK), (FIRST_BLOCK, len(tokens))):
+            head.prefill(features[first:start], first, cache)
+            block = head.draft_block([int(tokens[start - 1])], [start], cache)
+            outputs.append(torch.cat([slot.logits for slot in greedy_slots(head, block, tokens[start - 1 : start])]))
+    return outputs
+
+
+def greedy_slots(head: DFlashHead, block: DraftedBlocks, token: Tensor) -> list[SlotOutput]:
+    """All slots of one block, each after the best token of the one before."""
+    slots = list[SlotOutput]()
+    for _ in range(block.logits.shape[1]):
+        slots.append(block.next_slot(token))
+        token = slots[-1].logits.argmax(-1)
+        token = token if head.draft_to_target_ids is None else head.draft_to_target_ids[token]
+    return slots
 
 
 def pairs_and_masks(head: PEagleHead, golden: Published) -> list[Tensor]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import plugin_heads  # noqa: F401 - adds the tiny heads
 import pytest
 import torch
+from test_dflash import SAMPLERS, TEXT
 
-from specchat.drafters.block_chain import DraftedBlocks, SlotOutput
-from specchat.drafters.dflash import DFlashDrafter
 from specchat.engine.decode import Generation
 from specchat.engine.sampling import LogitRows, Sampler
-from tests.drafters.test_dflash import SAMPLERS, TEXT
+from specchat_heads.block_chain import DraftedBlocks, SlotOutput
+from specchat_heads.dflash import DFlashDrafter
 from tests.tiny import VOCABULARY
 from tests.tiny_heads import drafted, prefilled
 

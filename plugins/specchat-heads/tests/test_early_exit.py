@@ -18,7 +18,7 @@ from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.forward.llama.llama import LlamaModel
 from specchat.loading.load_engine import load_engine
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat_heads.early_exit import EarlyExit
 from tests.engine_answers import measure_answer
 from tests.tiny import SPEAKING, network, speaking, target, write

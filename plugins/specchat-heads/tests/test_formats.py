@@ -8,10 +8,12 @@ from plugin_heads import NAMES, published
 
 from specchat.drafters.heads.detect import inspect_head
 from specchat.drafters.heads.load_head import load_head
-from specchat.drafters.heads.spec import BlockConfig
+from specchat.drafters.heads.spec import TargetDimensions, mismatches
 from specchat.errors import ModelError
+from specchat_heads.block_spec import BlockConfig
 from tests.drafters.published import CPU, inspected
 from tests.drafters.published import published as published_elsewhere
+from tests.drafters.test_detect import DETECTED as BUILT_IN
 from tests.drafters.test_detect import SMALL, stored
 
 DETECTED = {
@@ -27,6 +29,12 @@ DETECTED = {
     "hydra++": ("hydra", "Hydra++"),
     "speculators-peagle": ("peagle", "speculators P-EAGLE"),
     "speculators-peagle-window": ("peagle", "speculators P-EAGLE"),
+    "dflash": ("dflash", "z-lab DFlash"),
+    "dflash-window": ("dflash", "z-lab DFlash"),
+    "speculators-dflash": ("dflash", "speculators DFlash"),
+    "speculators-dflash-window": ("dflash", "speculators DFlash"),
+    "speculators-dflash-ahead": ("dflash", "speculators DFlash"),
+    "speculators-dflash-anchor": ("dflash", "speculators DFlash"),
     "speculators-dflash2": ("dflash2", "speculators DFlash-2"),
     "speculators-dflash2-window": ("dflash2", "speculators DFlash-2"),
     "dspark": ("dspark", "DeepSpec DSpark"),
@@ -34,6 +42,8 @@ DETECTED = {
     "dspark-rnn": ("dspark", "DeepSpec DSpark"),
     "speculators-dspark": ("dspark", "speculators DSpark"),
     "speculators-dspark-mask": ("dspark", "speculators DSpark"),
+    "mtp-mimo": ("mtp", "MiMo MTP"),
+    "mtp-qwen3": ("mtp", "speculators MTP"),
     "mtp-glm4_moe": ("mtp", "DeepSeek-V3 MTP"),
     "mtp-deepseek_v3": ("mtp", "DeepSeek-V3 MTP"),
     "mtp-deepseek_v3-plain": ("mtp", "DeepSeek-V3 MTP"),
@@ -54,6 +64,18 @@ REFUSED = {
     ),
     "hydra on another layer": (
         {"hydra_mlp.0.0.linear.weight": SMALL}, {"hidden_state_offset": 2}, "Hydra with hidden_state_offset = 2"
+    ),
+    "dflash": ({"fc.weight": torch.zeros(4, 20), "hidden_norm.weight": SMALL}, {}, "no mask_token_id"),
+    "dflash by name": ({"x": SMALL}, {"architectures": ["DFlashDraftModel"]}, "no mask_token_id"),
+    "dflash scaled": (
+        {"x": SMALL}, {"dflash_config": {"output_multiplier": 2.0, "mask_token_id": 3}}, "output_multiplier = 2.0",
+    ),
+    "dflash with a projector": (
+        {"x": SMALL}, {"dflash_config": {"projector_type": "gru", "mask_token_id": 3}}, "the projector gru",
+    ),
+    "domino, which no code reads": (
+        {"fc.weight": SMALL, "hidden_norm.weight": SMALL, "domino_gru.weight": SMALL}, {"mask_token_id": 3},
+        "the correction of a drafted block",
     ),
     "dflash 2 with a draft vocabulary": (
         {"candidate_selector.x": SMALL, "d2t": SMALL}, {"architectures": ["DFlash2DraftModel"]},
@@ -93,6 +115,12 @@ def test_the_tensors_are_enough_without_a_config(name, kind, head_size, tmp_path
     assert (kind, head_size, 16) == (spec.kind, spec.dimensions.head_size, spec.target_hidden_size)
 
 
+def test_the_built_in_heads_are_still_found(tmp_path):
+    found = {name: inspected(published_elsewhere(name), tmp_path / name) for name in BUILT_IN}
+
+    assert BUILT_IN == {name: (spec.kind, spec.format) for name, spec in found.items()}
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_not_supported_says_so(name, tmp_path):
     tensors, config, reason = REFUSED[name]
@@ -106,7 +134,7 @@ class TestEagle:
 
         assert spec.unsupported_reason == "layers with the activation gelu_pytorch_tanh"
 
-    @pytest.mark.parametrize("name", ["dflash", "eagle3", "specforge-norms"])
+    @pytest.mark.parametrize("name", ["eagle3", "specforge-norms"])
     def test_a_built_in_head_that_projects_two_states_is_none(self, name, tmp_path):
         golden = published_elsewhere(name)
         narrow = {"fc.weight": torch.zeros(16, 32), "fc_norm.2.weight": None}
@@ -204,6 +232,76 @@ class TestPEagle:
             inspected(golden, tmp_path / "a", head={"mask_hidden": None})
         with pytest.raises(ModelError, match=r"mask_hidden \[1, 47\] is not one state of 48 numbers, as fc reads"):
             inspected(golden, tmp_path / "b", head={"mask_hidden": torch.zeros(1, 47)})
+
+
+class TestDFlash:
+    def test_zlab_counts_outputs_of_layers_and_speculators_inputs(self, tmp_path):
+        zlab = inspected(published("dflash"), tmp_path / "a")
+        speculators = inspected(published("speculators-dflash"), tmp_path / "b")
+
+        assert (zlab.hidden_state_layers, [variant.hidden_state_layers for variant in zlab.variants]) == (
+            (2, 5),
+            [(1, 4)],
+        )
+        assert (speculators.hidden_state_layers, [variant.hidden_state_layers for variant in speculators.variants]) == (
+            (2, 5),
+            [(3, 6)],
+        )
+
+    def test_the_default_layers_are_spread_over_the_target(self, tmp_path):
+        spec = inspected(published("dflash"), tmp_path, dflash_config={"mask_token_id": 39}, num_target_layers=36)
+
+        assert spec.hidden_state_layers == (2, 34)
+
+    def test_it_drafts_one_token_less_than_the_block_size_unless_the_anchor_drafts_too(self, tmp_path):
+        assert inspected(published("dflash"), tmp_path / "a").tokens_ahead == 3
+        assert inspected(published("speculators-dflash-anchor"), tmp_path / "b").tokens_ahead == 4
+
+    def test_settings_are_nested_or_at_the_top_level(self, tmp_path):
+        flat = {"mask_token_id": 38, "target_layer_ids": [0, 3], "dflash_config": None}
+
+        spec = inspected(published("dflash"), tmp_path, **flat)
+
+        assert (spec.hidden_state_layers, spec.block_config.mask_token_id, spec.block_config.block_size) == (
+            (1, 4),
+            38,
+            4,
+        )
+
+    @pytest.mark.parametrize("mask", [-1, 40])
+    def test_a_mask_outside_the_vocabulary_is_refused(self, mask, tmp_path):
+        config = {"mask_token_id": mask, "target_layer_ids": [1, 4]}
+
+        with pytest.raises(ModelError, match=f"the mask token {mask} is outside the vocabulary of 40"):
+            inspected(published("dflash"), tmp_path, dflash_config=config)
+
+    def test_a_block_of_one_token_is_refused(self, tmp_path):
+        with pytest.raises(ModelError, match="block_size 1 has no position to draft"):
+            inspected(published("dflash"), tmp_path, block_size=1)
+
+    def test_their_number_must_match_fc(self, tmp_path):
+        config = {"mask_token_id": 39, "target_layer_ids": [1, 3, 4]}
+
+        with pytest.raises(ModelError, match=r"has 3 layers \(\[1, 3, 4\]\), but fc reads 2"):
+            inspected(published("dflash"), tmp_path, dflash_config=config)
+        with pytest.raises(ModelError, match="fc reads 2 hidden states, but the config has no layers"):
+            inspected(published("dflash"), tmp_path, dflash_config={"mask_token_id": 39}, num_target_layers=None)
+        with pytest.raises(ModelError, match=r"fc\.weight \[16, 40\] are not a multiple of the hidden size 16"):
+            inspected(published("dflash"), tmp_path, head={"fc.weight": torch.zeros(16, 40)})
+
+    def test_a_draft_vocabulary_needs_an_lm_head(self, tmp_path):
+        with pytest.raises(ModelError, match=r"a part of the head is missing: lm_head\.weight"):
+            inspected(published("speculators-dflash"), tmp_path, head={"lm_head.weight": None})
+
+    def test_a_block_head_for_another_target_is_refused_with_both_sizes(self, tmp_path):
+        spec = inspected(published("dflash"), tmp_path)
+
+        assert mismatches(spec, TargetDimensions(16, 8, 40)) == []
+        assert any(
+            "size 16" in reason and "has 24" in reason for reason in mismatches(spec, TargetDimensions(24, 8, 40))
+        )
+        (reason,) = mismatches(spec, TargetDimensions(16, 6, 40))
+        assert reason == "it was trained for a target with 8 layers, but this one has 6"
 
 
 class TestDFlash2:

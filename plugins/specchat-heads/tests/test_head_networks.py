@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 import torch
-from plugin_heads import NAMES, logits_of, published
+from plugin_heads import NAMES, greedy_slots, logits_of, published
 
 from specchat.drafters.heads import selftest
 from specchat.drafters.heads.backbone import HeadBackbone
@@ -17,13 +17,12 @@ from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import Sampler
 from specchat.forward.llama.moe import Routing
 from specchat_heads.candidate_selector import DFlash2Head
-from tests.drafters.published import CPU, greedy_slots, inspected
+from tests.drafters.published import CPU, inspected
 from tests.drafters.test_networks import (
     CLOSE,
     FAR,
     largest_error,
     swapped,
-    with_block,
     with_rope,
     with_wiring,
     without,
@@ -32,6 +31,10 @@ from tests.drafters.test_networks import (
 )
 from tests.tiny import target
 from tests.tiny_heads import drafter_of, tiny_head
+
+
+def with_block(**changes):
+    return lambda spec: replace(spec, block_config=replace(spec.block_config, **changes))
 
 
 def with_routing(**changes):
@@ -76,6 +79,12 @@ MISREADINGS = {
     "the residual of P-EAGLE is not normed": ("speculators-peagle", with_wiring(residual_is_normed=False)),
     "the mask token is another": ("speculators-peagle", with_block(mask_token_id=5)),
     "the windows of P-EAGLE are ignored": ("speculators-peagle-window", without_windows),
+    "the mask token is another one": ("dflash", with_block(mask_token_id=1)),
+    "the norm after fc is missing": ("dflash", without("feature_norm.weight")),
+    "the layer has no window": ("dflash-window", without_windows),
+    "a layer with a window is not causal": ("dflash-window", with_block(has_non_causal_windows=True)),
+    "speculators' windows start at the slot": ("speculators-dflash-window", with_block(windows_start_at_anchor=False)),
+    "speculators' windows are causal": ("speculators-dflash-ahead", with_block(has_non_causal_windows=False)),
     "the blocks of DFlash-2 are not convolved": (
         "speculators-dflash2",
         lambda spec: replace(spec, network=partial(NotConvolved, candidates=5)),
@@ -112,6 +121,8 @@ MISREADINGS = {
     "the bias of latents is missing": (
         "mtp-deepseek_v3-plain", without("layers.0.self_attn.kv_a_proj_with_mqa.bias")
     ),
+    "MiMo's pairs have DeepSeek's order": ("mtp-mimo", with_wiring(is_feature_first=False)),
+    "speculators' pairs have MiMo's order": ("mtp-qwen3", with_wiring(is_feature_first=True)),
     "the halves of eh_proj are exchanged": ("mtp-deepseek_v3", with_wiring(is_feature_first=True)),
     "DeepSeek-V3's next draft step gets the unnormalized output": (
         "mtp-deepseek_v3", with_wiring(feeds_back_normed=False)
@@ -150,10 +161,43 @@ def test_confidences_equal_the_publishers(name, tmp_path):
     assert torch.allclose(confidence, golden.given["confidence"][1].sigmoid().log(), atol=1e-4)
 
 
+def test_blocks_do_not_see_each_other(tmp_path):
+    golden = published("dflash")
+    head = load_head(inspected(golden, tmp_path), golden.target, None, CPU)
+    tokens, cache = golden.given["tokens"].tolist(), head.pool.open()
+
+    with head.pool.acquire_slot(cache, 32):
+        head.prefill(golden.given["features"], 0, cache)
+        both = head.draft_block([tokens[2], tokens[5]], [3, 6], cache).logits
+        first, second = (
+            head.draft_block([tokens[2]], [3], cache).logits,
+            head.draft_block([tokens[5]], [6], cache, tokens_ahead=2).logits,
+        )
+
+    assert torch.allclose(both[:1], first, atol=1e-5)
+    assert torch.allclose(both[1:, :2], second, atol=1e-5)
+    assert cache.length == 6
+
+
+def test_a_block_sees_no_more_text_than_its_training_length(tmp_path):
+    golden = published("dflash")
+    head = load_head(replace(inspected(golden, tmp_path), context_window=2), golden.target, None, CPU)
+    token, cache, other = int(golden.given["tokens"][-1]), head.pool.open(), head.pool.open()
+
+    with head.pool.acquire_slot(cache, 32), head.pool.acquire_slot(other, 32):
+        head.prefill(golden.given["features"], 0, cache)
+        head.prefill(golden.given["features"][-1:], 5, other)
+        assert torch.allclose(
+            head.draft_block([token], [6], cache).logits,
+            head.draft_block([token], [6], other, first_position=5).logits,
+            atol=1e-5,
+        )
+
+
 def test_every_golden_file_names_its_oracle():
     assert {published(name).oracle.split()[0] for name in NAMES} == {
-        "speculators", "zankner/Hydra", "deepseek-ai/DeepSpec", "medusa-llm", "eagle-llm", "SafeAILab/EAGLE",
-        "transformers",
+        "specforge", "speculators", "zankner/Hydra", "deepseek-ai/DeepSpec", "medusa-llm", "eagle-llm",
+        "SafeAILab/EAGLE", "transformers",
     }  # fmt: skip
 
 
@@ -166,10 +210,11 @@ def test_bytes_are_those_of_its_own_weights(tmp_path):
     assert head.tokens_ahead == 3
 
 
-def test_a_head_whose_draft_is_one_pass_is_tested_at_every_depth():
+@pytest.mark.parametrize("kind", ["peagle", "dflash"])
+def test_a_head_whose_draft_is_one_pass_is_tested_at_every_depth(kind):
     model = target("dense-llama")
 
-    result = self_test(tiny_head("peagle", model), model)
+    result = self_test(tiny_head(kind, model), model)
 
     assert len(result.greedy_by_depth) == 3
     assert result.positions == 120

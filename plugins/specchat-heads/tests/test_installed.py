@@ -46,7 +46,7 @@ def test_its_drafters_draft_in_an_engine_and_the_text_is_that_of_plain_decoding(
 
     from specchat.chat.request import Request
     from specchat.loading.load_engine import load_engine
-    from specchat.profile import Profile
+    from specchat.profile.keys import Profile
     from tests.engine_answers import measure_answer
     from tests.tiny import speaking
 

@@ -16,7 +16,7 @@ from specchat.engine.sampling import Sampler
 from specchat.forward.batch import BatchLimits
 from specchat.forward.transformers.transformers_model import TransformersModel
 from specchat.loading.load_engine import load_engine
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat.text.tokenizer import Tokenizer
 from specchat_heads.retokenize import IncrementalTokenizer, RetokenizedDraftModel
 from tests.engine_answers import measure_answer

@@ -6,7 +6,8 @@ server_settings.py   how a server is reached; editor_servers.py: those that an e
 connection.py        one server: it starts, answers within a time limit, and fails in one line
 server_run.py        one run of it, on the thread of event_loop.py; stdio_transport.py, http_transport.py
 checked_tools.py     lists of tools that the package takes
-server_tools.py      what servers say, fit for models and terminals; so server_results.py, _prompts.py, _errors.py
+server_tools.py      what servers say, fit for models and terminals; so server_results.py, server_prompts.py,
+                     server_progress.py and server_errors.py
 
 Every process of specchat imports this file, so it only declares the extensions. The package `mcp`, which takes a
 second to import, is imported when the first server starts.

@@ -6,11 +6,11 @@ A server that has failed is not started again by itself, because it would fail a
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
 
-from specchat_mcp.event_loop import EventLoopThread
+from specchat_mcp.event_loop import EventLoopThread, result_of
 from specchat_mcp.server_errors import McpServerError
 from specchat_mcp.server_settings import ServerSettings
 
@@ -78,11 +78,24 @@ class McpConnection:
 
     def ask(self, question: Callable[[Client], Awaitable[Result]], cancelled: threading.Event) -> Result:
         """Start the server if necessary, and ask it; McpServerError after an error and after the time limit."""
+        return result_of(self.asking(question, cancelled))
+
+    def asking(
+        self,
+        question: Callable[[Client], Awaitable[Result]],
+        cancelled: threading.Event,
+        new_lines: Callable[[], Iterable[str]] = tuple,
+    ) -> Generator[str, None, Result]:
+        """As `ask`, and the lines that come before the answer."""
         self.start(cancelled)
         run, seconds = self._begin(), self.settings.call_seconds
         answer = self._loop.submit(run.ask(question, seconds))
         try:
-            return self._loop.wait_for(answer, seconds + GRACE_SECONDS, cancelled, cancels_work=True)
+            return (
+                yield from self._loop.waiting_for(
+                    answer, seconds + GRACE_SECONDS, cancelled, new_lines, cancels_work=True
+                )
+            )
         except TimeoutError:
             raise McpServerError(self.name, f"did not answer within {seconds:g} s") from None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from time import monotonic
@@ -31,21 +31,36 @@ class EventLoopThread:
     def submit(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
         return asyncio.run_coroutine_threadsafe(work, self._started_loop())
 
-    def wait_for(
-        self, work: Future[Result], seconds: float, cancelled: threading.Event, *, cancels_work: bool = False
-    ) -> Result:
-        """The result. TimeoutError after this time, CancelledError once `cancelled` is set, also if the loop is stuck.
+    def wait_for(self, work: Future[Result], seconds: float, cancelled: threading.Event) -> Result:
+        """The result of work that others may wait for, too, with the errors of `waiting_for`."""
+        return result_of(self.waiting_for(work, seconds, cancelled))
 
-        With `cancels_work` the work itself ends then; others may wait for it otherwise.
+    def waiting_for(
+        self,
+        work: Future[Result],
+        seconds: float,
+        cancelled: threading.Event,
+        new_lines: Callable[[], Iterable[str]] = tuple,
+        *,
+        cancels_work: bool = False,
+    ) -> Generator[str, None, Result]:
+        """The lines that come meanwhile, and the result.
+
+        TimeoutError after this time, CancelledError once `cancelled` is set, also if the loop is stuck. With
+        `cancels_work` the work itself ends then.
         """
         end = monotonic() + seconds
         try:
             while not cancelled.is_set() and monotonic() < end:
                 try:
-                    return work.result(POLL_SECONDS)
+                    result = work.result(POLL_SECONDS)
                 except FutureTimeoutError:
                     if work.done():
                         raise
+                else:
+                    yield from new_lines()
+                    return result
+                yield from new_lines()
         finally:
             if cancels_work:
                 work.cancel()  # without effect on work that is done
@@ -71,6 +86,15 @@ class EventLoopThread:
                 self._thread = threading.Thread(target=_run, args=(self._loop,), name="mcp", daemon=True)
                 self._thread.start()
             return self._loop
+
+
+def result_of(steps: Generator[object, None, Result]) -> Result:
+    """What a generator returns in the end."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
 
 
 async def _stop(seconds: float) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, cast
@@ -19,6 +19,7 @@ from specchat.chat.tools import NO_PARAMETERS, Tool
 from specchat.errors import CancelledError, UsageError
 from specchat_mcp.connection import McpConnection
 from specchat_mcp.server_errors import McpServerError, shown_line, shown_text
+from specchat_mcp.server_progress import ServerProgress
 from specchat_mcp.server_settings import ServerSettings
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ UNUSABLE_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
 
 @dataclass(frozen=True)
 class McpTool:
-    """An `AgentTool`. `is_allowed`: the profile allows it without a question; `note` says what was changed of it."""
+    """A `ReportingTool`. `is_allowed`: the profile allows it without a question; `note` says what was changed of it."""
 
     connection: McpConnection
     server_tool_name: str
@@ -51,15 +52,21 @@ class McpTool:
         return f"MCP server {self.connection.name}: {shown_line(self.server_tool_name, MAX_NAME)} {shown}"
 
     def run(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> ToolOutcome:
+        *_, last = self.run_reporting(arguments, cancelled)
+        assert isinstance(last, ToolOutcome)
+        return last
+
+    def run_reporting(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> Iterator[str | ToolOutcome]:
         from specchat_mcp.server_results import outcome
 
-        name, values = self.server_tool_name, dict(arguments)
+        name, values, progress = self.server_tool_name, dict(arguments), ServerProgress()
+        call = lambda client: client.call_tool(name, values, progress_callback=progress.report)
         try:
-            return outcome(self.connection.ask(lambda client: client.call_tool(name, values), cancelled))
+            yield outcome((yield from self.connection.asking(call, cancelled, progress.take_lines)))
         except CancelledError:
-            return ToolOutcome(f"the user stopped the call of {self.tool.name}", is_error=True)
+            yield ToolOutcome(f"the user stopped the call of {self.tool.name}", is_error=True)
         except McpServerError as error:
-            return ToolOutcome(str(error), is_error=True)
+            yield ToolOutcome(str(error), is_error=True)
 
 
 def agent_tools(connection: McpConnection, server_tools: Iterable[ServerTool]) -> tuple[McpTool, ...]:

@@ -4,7 +4,8 @@ import os
 import sys
 import time
 
-from mcp.server.mcpserver import MCPServer
+import anyio
+from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ImageContent, TextContent
 
@@ -57,6 +58,15 @@ def make_server() -> MCPServer:  # noqa: C901 (a list of tools)
         """Never answers."""
         time.sleep(60)
         return "late"
+
+    @server.tool(structured_output=False)
+    async def count(context: Context, until: str = "") -> str:
+        """Reports three steps, and ends when this file exists, if one is named."""
+        for number, word in enumerate(["one", "two", "three\x1b[2J"], 1):
+            await context.report_progress(number, 3, word)
+        while until and not await anyio.Path(until).exists():  # noqa: ASYNC110 (another process makes it)
+            await anyio.sleep(0.01)
+        return "counted"
 
     @server.tool(structured_output=False)
     def variable(variable: str) -> str:

@@ -8,8 +8,7 @@ from specchat.cli.config import show
 from specchat.cli.options import ProfileLayers
 from specchat.cli.project_trust import summarize_project
 from specchat.errors import ProfileError
-from specchat.profile import load_profile
-from specchat.profile.profile_files import read_profile_chain
+from specchat.profile.profile_files import load_profile, read_profile_chain
 from specchat.profile.project_file import find_project_file
 from specchat_mcp.server_settings import profile_servers
 from tests.test_profile import own_folder, write  # noqa: F401 (a fixture)

@@ -134,6 +134,11 @@ class Answer:
         return self.finished.totals if self.finished else Totals()
 
     @property
+    def generation_seconds(self) -> float:
+        """Of the engine's time for the answer, without the queue and the prefill."""
+        return max(self.totals.total_seconds - self.totals.queue_seconds - self.totals.prefill_seconds, 0.0)
+
+    @property
     def is_truncated(self) -> bool:
         """Whether the answer ended at its limit. One that repeated itself did not: more tokens would not help it."""
         return self.finished is not None and self.finished.finish_reason == LENGTH

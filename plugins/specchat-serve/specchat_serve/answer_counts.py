@@ -9,7 +9,7 @@ from threading import Lock
 
 from specchat.acceptance_counts import Acceptance
 from specchat.chat.events import NO_DRAFTER, TARGET, Event, Failed, Finished, StepDone, Totals
-from specchat.host.answer_sums import ALL_ANSWERS, AnswerTotals
+from specchat.chat.sum_totals import add_totals
 
 
 @dataclass
@@ -28,7 +28,8 @@ class AnswerCounts:
     answers_by_finish_reason: Counter[str] = field(default_factory=Counter[str])
     first_token_count: int = 0
     first_token_seconds: float = 0.0
-    finished: AnswerTotals = field(default_factory=lambda: AnswerTotals(ALL_ANSWERS))
+    finished: int = 0
+    totals: Totals = Totals()  # the sum of the finished answers
     lock: Lock = field(default_factory=Lock)
 
     def on_event(self, event: Event) -> None:
@@ -61,7 +62,8 @@ class AnswerCounts:
         self.acceptance += step.acceptance
 
     def _count_finished(self, totals: Totals) -> None:
-        self.finished.add(totals)
+        self.finished += 1
+        self.totals = add_totals(self.totals, totals)
         if totals.ttft_seconds:
             self.first_token_count += 1
             self.first_token_seconds += totals.ttft_seconds

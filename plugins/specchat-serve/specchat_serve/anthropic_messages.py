@@ -18,6 +18,7 @@ from specchat_serve.api_errors import INTERNAL_SERVER_ERROR, ApiError, RequestEr
 from specchat_serve.engine_request import (
     ASSISTANT,
     GREETING,
+    MESSAGE_SEPARATOR,
     SYSTEM,
     USER,
     AnswerOptions,
@@ -25,6 +26,7 @@ from specchat_serve.engine_request import (
     Message,
     build_engine_request,
     content_text,
+    thought_text,
 )
 from specchat_serve.json_fields import (
     REPETITION_DETECTION,
@@ -54,7 +56,7 @@ from specchat_serve.tool_fields import (
 
 MESSAGES = "messages"
 ROLES = {"user": USER, "assistant": ASSISTANT, "system": SYSTEM}
-THOUGHTS = ("thinking", "redacted_thinking")  # of earlier answers; the model does not read them
+THOUGHTS = ("thinking", "redacted_thinking")  # of earlier answers; the second kind has no text
 TEXT_BLOCK, THINKING, TOOL_USE, TOOL_RESULT = "text", "thinking", "tool_use", "tool_result"  # types of blocks
 TOOL_CHOICES = {"auto": ANY_TOOL, "any": SOME_TOOL, "none": NO_TOOL}
 NOT_PARALLEL = "disable_parallel_tool_use"
@@ -320,7 +322,8 @@ def _parse_message(message: Any, field_path: str) -> Message:
     if blocks:
         content = [each for each in blocks if not _is_block(each, *THOUGHTS, TOOL_USE, TOOL_RESULT)]
     text = content_text(content, field_path, MESSAGES)
-    return Message(ROLES[role], text, tuple(calls), tuple(results), field_path)
+    thoughts = [thought_text(each, THINKING) for each in blocks if _is_block(each, THINKING)]
+    return Message(ROLES[role], text, tuple(calls), tuple(results), field_path, MESSAGE_SEPARATOR.join(thoughts))
 
 
 def _parse_call(block: JsonObject, field_path: str) -> ToolCall:

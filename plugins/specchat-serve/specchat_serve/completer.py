@@ -43,7 +43,8 @@ class Completer:
     def _fill(self, gap: FimRequest, cancelled: Flag) -> Iterator[Event]:
         """Ask once whether the model can fill gaps, with one that costs nothing; it says so with every completion."""
         if gap.suffix and self._fills_gaps is None:
-            probe = self._conversation.complete(GAP_PROBE, cancelled)
+            *_, probe = self._conversation.fill(GAP_PROBE, cancelled)
+            assert isinstance(probe, Finished)
             if probe.finish_reason in (MODEL_LOADING, "cancelled"):
                 yield Finished(probe.finish_reason, probe.totals)
                 return

@@ -13,7 +13,7 @@ from specchat_serve.tool_fields import ToolOptions, with_keys_in_order
 
 SYSTEM, USER, ASSISTANT = "system", "user", "assistant"
 MESSAGE_SEPARATOR = "\n\n"  # between merged messages
-TEXT_PARTS = ("text", "input_text", "output_text")  # kinds of parts of a message
+TEXT_PARTS = ("text", "input_text", "output_text", "reasoning_text", "summary_text")  # kinds of parts of a message
 GREETING = "Hello"  # stands before a conversation that the assistant begins: chat templates want the user first
 
 
@@ -51,6 +51,7 @@ class Message:
     tool_calls: tuple[ToolCall, ...] = ()
     tool_results: tuple[ToolResult, ...] = ()
     path: str = ""  # in the body, for an error
+    thinking: str = ""  # before a text of the assistant; the chat template decides whether the model reads it again
 
 
 @dataclass
@@ -67,6 +68,10 @@ class _Side:
     @property
     def text(self) -> str:
         return MESSAGE_SEPARATOR.join(message.text for message in self.messages if message.text)
+
+    @property
+    def thinking(self) -> str:
+        return MESSAGE_SEPARATOR.join(message.thinking for message in self.messages if message.thinking)
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
@@ -93,7 +98,8 @@ def build_engine_request(messages: Iterable[Message], options: AnswerOptions, fi
     for asked, answered in zip(sides[:-1:2], sides[1::2], strict=True):
         results = _results_in_order(asked, calls, field)
         calls = tuple(with_keys_in_order(call, options.tool_options.tools) for call in answered.tool_calls)
-        turns.append(Turn(asked.text, answer=answered.text, tool_results=results, tool_calls=calls))
+        turn = Turn(asked.text, answer=answered.text, tool_results=results, tool_calls=calls)
+        turns.append(replace(turn, thinking=answered.thinking))
     request = Request(
         sides[-1].text, max_tokens=options.max_tokens, seed=options.seed, temperature=options.temperature,
         stop=options.stop, answer_format=options.answer_format, answer_prefix=begun.text, thinking=options.thinking,
@@ -159,6 +165,11 @@ def _results_in_order(side: _Side, calls: Sequence[ToolCall], field: str) -> tup
 
 def _is_result_of(result: ToolResult, call: ToolCall) -> bool:
     return result.call_id == call.id if result.call_id else result.name in ("", call.name)
+
+
+def thought_text(message: Mapping[str, Any], *names: str) -> str:
+    """What the model thought before a message: the first of these fields that is a text. Other values are no error."""
+    return next((text for name in names if isinstance(text := message.get(name), str) and text), "")
 
 
 def content_text(content: Any, field_path: str, field: str) -> str:

@@ -23,6 +23,7 @@ SURROGATES = re.compile("[\ud800-\udfff]")
 SURROGATE = "half of a character (a lone surrogate) is no text"
 
 LOGIT_BIAS, LEAST_BIAS = "logit_bias", -100.0
+IGNORE_EOS = "ignore_eos"  # the answer goes on to its limit
 REPETITION_DETECTION = "repetition_detection"  # of vLLM: an object with `min_count`, how many blocks are too many
 # Names in requests to keys of the profile.
 TOP_K = "top_k"

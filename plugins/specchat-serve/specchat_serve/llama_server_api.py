@@ -10,17 +10,18 @@ from typing import Any, cast
 from specchat import __version__
 from specchat.chat.events import CommittedToken
 from specchat.chat.fim_request import MAX_FIM_TOKENS, FimRequest
-from specchat.profile import Sampling
+from specchat.chat.request import TokenBias
+from specchat.profile.keys import Sampling
 from specchat_serve.answer import Answer
 from specchat_serve.api_errors import RequestError
 from specchat_serve.choices import check_answer_count, parse_choice_count, with_other_seeds
 from specchat_serve.engine_request import EngineRequest
-from specchat_serve.json_fields import LOGIT_BIAS, Body, Border, JsonObject, checked_body
+from specchat_serve.json_fields import IGNORE_EOS, LEAST_BIAS, LOGIT_BIAS, Body, Border, JsonObject, checked_body
 from specchat_serve.llama_server_objects import RETURN_PROGRESS, TIMINGS_PER_TOKEN
 from specchat_serve.llama_server_reply import CompletionOptions, CompletionReply, ShapedReply
 from specchat_serve.ollama_api import SAMPLING_OPTIONS
 from specchat_serve.openai_chat import BORDER as CHAT_BORDER
-from specchat_serve.openai_chat import SILENT_FIELDS, rendered, translate_chat
+from specchat_serve.openai_chat import NO_GRAMMAR, SILENT_FIELDS, rendered, translate_chat
 from specchat_serve.openai_completions import (
     MAX_CONTEXT_TOKENS,
     TIMEOUT_SECONDS,
@@ -28,9 +29,10 @@ from specchat_serve.openai_completions import (
     completion_request,
     is_prompt,
 )
-from specchat_serve.replies import TranslatedRequest
+from specchat_serve.replies import TranslatedRequest, translated
 from specchat_serve.token_logprobs import checked_count
 
+SCHEMA_FIELD = "json_schema"
 PROMPT, PREFIX, SUFFIX, EXTRA = "prompt", "input_prefix", "input_suffix", "input_extra"
 CONTENT, TOKENS, N_PROBS, AFTER_SAMPLING = "content", "tokens", "n_probs", "post_sampling_probs"
 RETURN_TOKENS, RESPONSE_FIELDS, COUNTS = "return_tokens", "response_fields", ("n_cmpl", "n")
@@ -40,19 +42,16 @@ SAMPLERS_THAT_ARE_OFF = {
     "adaptive_target": -1.0, "adaptive_decay": 0.0, "xtc_probability": 0.0, "typical_p": 1.0, "mirostat": 0,
     "dry_multiplier": 0.0, "dynatemp_range": 0.0,
 }  # fmt: skip
-NO_GRAMMAR = "completions have no form; use /v1/chat/completions"
+NO_FORM = "what fills a gap has no form; use /completion"
 SHARED = frozenset([
     PROMPT, "n_predict", "stream", "stop", "seed", "temperature", *SAMPLING_OPTIONS, RETURN_PROGRESS, RETURN_TOKENS,
     TIMINGS_PER_TOKEN, RESPONSE_FIELDS,
 ])  # fmt: skip
 SILENT = SILENT_FIELDS | {"samplers", "t_max_prompt_ms", "t_max_predict_ms", "n_keep", "n_indent", "lora"}
-REFUSED = {
-    "grammar": ((), NO_GRAMMAR),
-    "json_schema": ((), NO_GRAMMAR),
-    "image_data": ((), "the model reads text only"),
-}
-COMPLETION_BORDER = Border(SHARED | {N_PROBS, AFTER_SAMPLING, LOGIT_BIAS, *COUNTS}, REFUSED, silent=SILENT)
-INFILL_BORDER = Border(SHARED | {PREFIX, SUFFIX, EXTRA}, REFUSED, silent=SILENT)
+REFUSED = {"grammar": ((), NO_GRAMMAR), "image_data": ((), "the model reads text only")}
+COMPLETION_FIELDS = {N_PROBS, AFTER_SAMPLING, LOGIT_BIAS, IGNORE_EOS, SCHEMA_FIELD, *COUNTS}
+COMPLETION_BORDER = Border(SHARED | COMPLETION_FIELDS, REFUSED, silent=SILENT)
+INFILL_BORDER = Border(SHARED | {PREFIX, SUFFIX, EXTRA}, {**REFUSED, SCHEMA_FIELD: ((), NO_FORM)}, silent=SILENT)
 
 
 class PromptObject:
@@ -68,9 +67,9 @@ def translate_llama_completion(fields: JsonObject, served_models: Sequence[str])
     prompts = _parse_prompts(body)
     check_answer_count(prompts, count)
     limit = body.number("n_predict", int)
+    most, form = NO_LIMIT if limit is None else limit, body.form_of_other_servers()
     requests = [
-        completion_request(prompt, NO_LIMIT if limit is None else limit, body, names=SAMPLING_OPTIONS)
-        for prompt in prompts
+        completion_request(prompt, most, body, names=SAMPLING_OPTIONS, answer_format=form) for prompt in prompts
     ]
     return _translated(body, requests, served_models, count)
 
@@ -186,11 +185,9 @@ def _translated(
         wants_shares and is_plain, body.flag(RETURN_TOKENS), body.flag(TIMINGS_PER_TOKEN), _parse_response_fields(body),
     )  # fmt: skip
     asked = [replace(each, wants_probabilities=top > 0) for each in requests]
-    one, *others = [each for request in asked for each in with_other_seeds(request, count)]
-    answers = [Answer(stop=first.stop, keeps_tokens=True, notices=body.notices) for _ in (one, *others)]
-    reply = CompletionReply(served_models[0], answers, options)
-    progress = reply.progress if body.flag(RETURN_PROGRESS) else None
-    return TranslatedRequest(one, reply, body.flag("stream"), tuple(others), progress)
+    each_seed = [each for request in asked for each in with_other_seeds(request, count)]
+    answers = [Answer(stop=first.stop, keeps_tokens=True, notices=body.notices) for _ in each_seed]
+    return translated(body, CompletionReply(served_models[0], answers, options), each_seed)
 
 
 def _parse_response_fields(body: Body) -> Sequence[str]:
@@ -208,10 +205,15 @@ def _settings(request: FimRequest, body: Body, top: int) -> JsonObject:
         "seed": -1 if request.sampling.seed is None else request.sampling.seed,
         "temperature": request.sampling.temperature,
         **{name: sampling[key] for name, key in SAMPLING_OPTIONS.items()},
-        "stop": list(request.stop), "stream": body.flag("stream"), N_PROBS: top, "ignore_eos": False,
-        LOGIT_BIAS: [{"token": each.token_id, "bias": each.bias} for each in request.logit_bias],
+        "stop": list(request.stop), "stream": body.flag("stream"), N_PROBS: top,
+        IGNORE_EOS: body.flag(IGNORE_EOS), LOGIT_BIAS: [_bias_object(each) for each in request.logit_bias],
         **SAMPLERS_THAT_ARE_OFF,
     }  # fmt: skip
+
+
+def _bias_object(bias: TokenBias) -> JsonObject:
+    """As llama-server writes it: null is "never"."""
+    return {"token": bias.token_id, "bias": None if bias.bias == LEAST_BIAS else bias.bias}
 
 
 def props_body(model: str, context_window: int, slots: int) -> JsonObject:

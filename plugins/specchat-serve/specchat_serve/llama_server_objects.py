@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from specchat.chat.events import PrefillProgress, Totals
+from specchat.chat.events import PrefillProgress
 from specchat_serve.answer import Answer
 from specchat_serve.json_fields import JsonObject
 
@@ -31,7 +31,7 @@ class PromptProgress:
 
 def timings(answer: Answer) -> JsonObject:
     """The speed of an answer: that of its engine where it has ended, else by the clock of this server until now."""
-    return _timings(answer.totals) if answer.finished else _timings_until_now(answer)
+    return _timings(answer) if answer.finished else _timings_until_now(answer)
 
 
 def _timings_until_now(answer: Answer) -> JsonObject:
@@ -45,10 +45,11 @@ def _timings_until_now(answer: Answer) -> JsonObject:
     }
 
 
-def _timings(totals: Totals) -> JsonObject:
+def _timings(answer: Answer) -> JsonObject:
+    totals = answer.totals
     return {
         **_pace("prompt", totals.prompt_tokens - totals.cached_tokens, totals.prefill_seconds),
-        **_pace("predicted", totals.completion_tokens, totals.generation_seconds),
+        **_pace("predicted", totals.completion_tokens, answer.generation_seconds),
         "cache_n": totals.cached_tokens,
         "draft_n": totals.draft_tokens,
         "draft_n_accepted": sum(totals.accepted_by_drafter.values()),

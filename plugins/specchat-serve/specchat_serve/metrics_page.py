@@ -97,12 +97,10 @@ def _token_counters(counts: AnswerCounts) -> Iterator[Metric]:
     yield counter(f"{SPEC_DECODE}accepted_tokens_per_pos", help, by_position, "position")
     help = "Draft tokens whose parent was accepted, by position; acceptance is the share of them that was accepted."
     yield counter("specchat:tested_tokens", help, tested, "position")
-    yield counter(
-        "vllm:prompt_tokens", "Tokens of prompts, cached ones included.", counts.finished.totals.prompt_tokens
-    )
-    yield counter("vllm:generation_tokens", "Tokens of answers.", counts.finished.totals.completion_tokens)
+    yield counter("vllm:prompt_tokens", "Tokens of prompts, cached ones included.", counts.totals.prompt_tokens)
+    yield counter("vllm:generation_tokens", "Tokens of answers.", counts.totals.completion_tokens)
     help = "Tokens of loops, cut off from answers; no other counter has them."
-    yield counter("specchat:repeated_tokens", help, counts.finished.totals.repeated_tokens)
+    yield counter("specchat:repeated_tokens", help, counts.totals.repeated_tokens)
 
 
 def _drafter_counters(counts: AnswerCounts) -> Iterator[Metric]:
@@ -124,14 +122,12 @@ def _times(counts: AnswerCounts) -> Iterator[Metric]:
     help = "Time from the request to the first token, without loading."
     yield SummaryMetricFamily("specchat:ttft_seconds", help, *first)
     help = "Time from the request to the end of the text, without loading."
-    yield SummaryMetricFamily(
-        "specchat:answer_seconds", help, counts.finished.answers, counts.finished.totals.total_seconds
-    )
+    yield SummaryMetricFamily("specchat:answer_seconds", help, counts.finished, counts.totals.total_seconds)
 
 
 def _comparison(counts: AnswerCounts) -> Iterator[Metric]:
     """The speed relative to plain decoding, and what it comes from."""
-    sums = counts.finished.totals
+    sums = counts.totals
     help = "Decode time of answers for which the time of plain decoding is known."
     yield counter("specchat:compared_decode_seconds", help, sums.compared_decode_seconds)
     help = "Decode time of the same answers without speculation, from passes measured during them."

@@ -25,6 +25,7 @@ from specchat_serve.engine_request import (
     EngineRequest,
     Message,
     build_engine_request,
+    thought_text,
 )
 from specchat_serve.json_fields import (
     Body,
@@ -131,7 +132,7 @@ class LinesReply:
             "prompt_eval_count": totals.prompt_tokens,
             "prompt_eval_duration": _nanoseconds(totals.prefill_seconds),
             "eval_count": totals.completion_tokens,
-            "eval_duration": _nanoseconds(totals.generation_seconds),
+            "eval_duration": _nanoseconds(self.answer.generation_seconds),
             "specchat": self.answer.speculation_stats(),
         }
 
@@ -269,12 +270,13 @@ def _load_models(body: Body, reply: LinesReply) -> TranslatedRequest:
 
 
 def _parse_completion(body: Body, prompt: str) -> FimRequest:
-    if body.text("system") or _parse_format(body.get("format")):
-        raise RequestError("a raw or suffix request has no system prompt and no format; leave them out", PROMPT)
+    if body.text("system"):
+        raise RequestError("a raw or suffix request has no system prompt; leave it out", PROMPT)
     options = body.object("options")
     limit = _token_limit(options)
     most = MAX_FIM_TOKENS if limit is None else limit
-    request = completion_request(prompt, most, body, options, SAMPLING_OPTIONS)
+    form = _parse_format(body.get("format"))
+    request = completion_request(prompt, most, body, options, SAMPLING_OPTIONS, answer_format=form)
     return replace(request, wants_probabilities=body.flag(LOGPROBS))
 
 
@@ -334,7 +336,8 @@ def _parse_message(message: Any, field_path: str) -> Message:
     if role == TOOL:
         result = _parse_result(message, content or "", field_path)
         return Message(USER, "", tool_results=(result,), path=field_path)
-    return Message(ROLES[role], content or "", tuple(_parse_calls(message, field_path)), path=field_path)
+    calls, thinking = tuple(_parse_calls(message, field_path)), thought_text(message, "thinking")
+    return Message(ROLES[role], content or "", calls, path=field_path, thinking=thinking)
 
 
 def _parse_calls(message: JsonObject, field_path: str) -> Iterator[ToolCall]:

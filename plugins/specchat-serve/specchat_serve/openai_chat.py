@@ -19,9 +19,11 @@ from specchat_serve.engine_request import (
     Message,
     build_engine_request,
     content_text,
+    thought_text,
 )
 from specchat_serve.json_fields import (
     FORMAT_FIELDS,
+    IGNORE_EOS,
     LOGIT_BIAS,
     REPETITION_DETECTION,
     SAMPLING_FIELDS,
@@ -34,7 +36,7 @@ from specchat_serve.json_fields import (
     parse_message_role,
 )
 from specchat_serve.llama_server_objects import RETURN_PROGRESS, TIMINGS_PER_TOKEN
-from specchat_serve.replies import TranslatedRequest, sse_event
+from specchat_serve.replies import TranslatedRequest, sse_event, translated
 from specchat_serve.token_logprobs import LOGPROBS, TOP_LOGPROBS, parse_top_logprobs, token_objects
 from specchat_serve.tool_fields import (
     CUSTOM,
@@ -56,6 +58,8 @@ MESSAGES, TOOL = "messages", "tool"  # the field; the role of a result
 ROLES = {"system": SYSTEM, "developer": SYSTEM, "user": USER, "assistant": ASSISTANT}
 THINKING_OPTIONS = ("enable_thinking", "thinking")  # of chat templates
 FUNCTIONS_UNSUPPORTED = "OpenAI has replaced this field; use tools, tool_choice and messages with the role tool"
+THOUGHTS = ("reasoning_content", "reasoning")  # the thinking in a message, by the names of several servers
+NO_GRAMMAR = "grammars of llama.cpp are not read; give a schema"
 ONLY_TEXT = "the model reads and writes text only"
 SILENT_FIELDS = frozenset([  # of OpenAI, vLLM and llama.cpp, also in other endpoints
     "user", "store", "metadata", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
@@ -72,12 +76,13 @@ BORDER = Border(
     refused={
         "functions": ((), FUNCTIONS_UNSUPPORTED),
         "function_call": (("none", "auto"), FUNCTIONS_UNSUPPORTED),
-        "grammar": ((), "grammars of llama.cpp are not read; give a schema in response_format"),
+        "grammar": ((), NO_GRAMMAR),
     },
     left_out={
         "modalities": ONLY_TEXT,
         "audio": ONLY_TEXT,
         "web_search_options": "the server does not search the web",
+        IGNORE_EOS: "an answer of a chat ends where the model ends it; /v1/completions goes on to its limit",
         "verbosity": "the model does not know it; ask in the messages",
     },
     silent=SILENT_FIELDS,
@@ -163,7 +168,7 @@ def translate_chat(fields: JsonObject, served_models: Sequence[str]) -> Translat
         seed=body.number("seed", int),
         temperature=body.number("temperature"),
         stop=body.stop(),
-        answer_format=_parse_response_format(body.object("response_format")) or body.form_of_other_servers(),
+        answer_format=parse_response_format(body.object("response_format")) or body.form_of_other_servers(),
         sampling=body.sampling(),
         thinking=_parse_thinking(body),
         tool_options=parse_openai_tools(body, parse_functions(body)),
@@ -173,7 +178,7 @@ def translate_chat(fields: JsonObject, served_models: Sequence[str]) -> Translat
     messages = body.filled_list(MESSAGES, "a list that ends with a message of the user")
     parsed = (_parse_message(message, f"{MESSAGES}[{at}]") for at, message in enumerate(messages))
     request, count = build_engine_request(parsed, options, MESSAGES), parse_choice_count(body)
-    first, *others = with_other_seeds(request, count)
+    requests = list(with_other_seeds(request, count))
     includes_usage = body.object("stream_options").flag("include_usage")
     answers = [
         Answer(
@@ -186,9 +191,7 @@ def translate_chat(fields: JsonObject, served_models: Sequence[str]) -> Translat
     reply = ChatReply(
         served_models[0], answers, includes_usage, top_logprobs, count, body.flag(TIMINGS_PER_TOKEN), forms=forms
     )
-    progress = reply.progress if body.flag(RETURN_PROGRESS) else None
-    shown = rendered(request) if body.flag(VERBOSE) else None
-    return TranslatedRequest(first, reply, body.flag("stream"), tuple(others), progress, shown)
+    return translated(body, reply, requests, rendered(request) if body.flag(VERBOSE) else None)
 
 
 def rendered(request: EngineRequest) -> EngineRequest:
@@ -204,7 +207,8 @@ def _parse_message(message: Any, field_path: str) -> Message:
     if role == TOOL:
         call_id = parse_call_id(message, "tool_call_id", "a message with the role tool", field_path, MESSAGES)
         return Message(USER, "", tool_results=(ToolResult(call_id, "", content),), path=field_path)
-    return Message(ROLES[role], content, tuple(_parse_calls(message, field_path)), path=field_path)
+    calls, thinking = tuple(_parse_calls(message, field_path)), thought_text(message, *THOUGHTS)
+    return Message(ROLES[role], content, calls, path=field_path, thinking=thinking)
 
 
 def _parse_calls(message: JsonObject, field_path: str) -> Iterator[ToolCall]:
@@ -219,7 +223,7 @@ def _parse_calls(message: JsonObject, field_path: str) -> Iterator[ToolCall]:
                 raise RequestError(f"{field_path}: {message_text}", MESSAGES)
 
 
-def _parse_response_format(response_format: JsonObject) -> AnswerFormat | None:
+def parse_response_format(response_format: JsonObject) -> AnswerFormat | None:
     """As of the other endpoint, with the schema one level deeper."""
     if isinstance(nested := response_format.get("json_schema"), dict):
         response_format = {**cast("JsonObject", nested), "type": response_format.get("type")}

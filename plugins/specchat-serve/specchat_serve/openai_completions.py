@@ -12,15 +12,27 @@ from typing import Any, ClassVar, cast
 
 from specchat.chat.events import TextDelta
 from specchat.chat.fim_request import FimRequest
-from specchat.profile import Sampling
+from specchat.chat.request import AnswerFormat
+from specchat.profile.keys import Sampling
 from specchat.profile.validation import InvalidValueError
 from specchat_serve.answer import Answer, Delta
 from specchat_serve.api_errors import RequestError
 from specchat_serve.choices import ChoicesReply, check_answer_count, parse_choice_count, with_other_seeds
-from specchat_serve.json_fields import LOGIT_BIAS, SAMPLING_FIELDS, Body, Border, JsonObject, Refusals, checked_body
+from specchat_serve.json_fields import (
+    FORMAT_FIELDS,
+    IGNORE_EOS,
+    LOGIT_BIAS,
+    SAMPLING_FIELDS,
+    STRUCTURED_OUTPUTS,
+    Body,
+    Border,
+    JsonObject,
+    Refusals,
+    checked_body,
+)
 from specchat_serve.llama_server_objects import RETURN_PROGRESS, TIMINGS_PER_TOKEN
-from specchat_serve.openai_chat import SILENT_FIELDS
-from specchat_serve.replies import TranslatedRequest, sse_event
+from specchat_serve.openai_chat import NO_GRAMMAR, SILENT_FIELDS, parse_response_format
+from specchat_serve.replies import TranslatedRequest, sse_event, translated
 from specchat_serve.token_logprobs import (
     LOGPROBS,
     TOP_LOGPROBS,
@@ -44,9 +56,10 @@ GREEDY: Refusals = {
 BORDER = Border(
     used=frozenset([
         "prompt", "suffix", "max_tokens", "stop", "stream", "stream_options", "temperature", "seed", *SAMPLING_FIELDS,
-        "n", "best_of", "echo", LOGPROBS, TOP_LOGPROBS, LOGIT_BIAS, RETURN_PROGRESS,
-        TIMINGS_PER_TOKEN,
+        "n", "best_of", "echo", LOGPROBS, TOP_LOGPROBS, LOGIT_BIAS, IGNORE_EOS, "response_format", *FORMAT_FIELDS,
+        STRUCTURED_OUTPUTS, RETURN_PROGRESS, TIMINGS_PER_TOKEN,
     ]),
+    refused={"grammar": ((), NO_GRAMMAR)},
     silent=SILENT_FIELDS,
 )  # fmt: skip
 
@@ -92,18 +105,21 @@ def translate_completion(fields: JsonObject, served_models: Sequence[str]) -> Tr
     check_answer_count(prompts, count)
     limit, top_logprobs = DEFAULT_MAX_TOKENS if max_tokens is None else max_tokens, _parse_logprobs(body)
     keeps_tokens = top_logprobs is not None
+    form = parse_response_format(body.object("response_format")) or body.form_of_other_servers()
     requests = [
-        replace(completion_request(prompt, limit, body, echoes=body.flag("echo")), wants_probabilities=keeps_tokens)
+        replace(
+            completion_request(prompt, limit, body, answer_format=form, echoes=body.flag("echo")),
+            wants_probabilities=keeps_tokens,
+        )
         for prompt in prompts
     ]
-    first, *others = chain.from_iterable(with_other_seeds(request, count) for request in requests)
+    asked = list(chain.from_iterable(with_other_seeds(request, count) for request in requests))
     includes_usage = body.object("stream_options").flag("include_usage")
-    answers = [Answer(keeps_tokens=keeps_tokens, notices=body.notices) for _ in (first, *others)]
+    answers = [Answer(keeps_tokens=keeps_tokens, notices=body.notices) for _ in asked]
     reply = CompletionReply(
         served_models[0], answers, includes_usage, top_logprobs or 0, count, body.flag(TIMINGS_PER_TOKEN)
     )
-    progress = reply.progress if body.flag(RETURN_PROGRESS) else None
-    return TranslatedRequest(first, reply, body.flag("stream"), tuple(others), progress)
+    return translated(body, reply, asked)
 
 
 def _parse_logprobs(body: Body) -> int | None:
@@ -122,6 +138,7 @@ def completion_request(
     options: Body | None = None,
     names: Mapping[str, str] = SAMPLING_FIELDS,
     *,
+    answer_format: AnswerFormat | None = None,
     echoes: bool = False,
 ) -> FimRequest:
     """A completion with all of the context window and without the time limit of editors.
@@ -131,6 +148,8 @@ def completion_request(
     chosen, suffix = body if options is None else options, body.text("suffix")
     if suffix and (echoes or not isinstance(prompt, str)):
         raise RequestError("suffix: a gap is between two texts, and its prompt is not repeated", "suffix")
+    if suffix and answer_format:
+        raise RequestError("suffix: what fills a gap has no form; leave one of them out", "suffix")
     if suffix:
         chosen.check(Border(frozenset(chosen) - GREEDY.keys(), GREEDY))
     given = chosen.sampling_numbers({"temperature": "temperature", **names})
@@ -142,7 +161,7 @@ def completion_request(
         prompt if isinstance(prompt, str) else "", suffix, max_tokens, max_context_tokens=MAX_CONTEXT_TOKENS,
         timeout_seconds=TIMEOUT_SECONDS, stop=chosen.stop(), is_raw=not suffix,
         sampling=Sampling() if suffix else sampling, logit_bias=chosen.logit_bias(),
-        prompt_ids=() if isinstance(prompt, str) else prompt, echoes=echoes,
+        prompt_ids=() if isinstance(prompt, str) else prompt, echoes=echoes, answer_format=answer_format,
     )  # fmt: skip
 
 

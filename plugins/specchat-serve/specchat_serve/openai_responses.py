@@ -43,7 +43,8 @@ from specchat_serve.llama_server_objects import (
     timings,
 )
 from specchat_serve.openai_chat import ROLES, SILENT_FIELDS
-from specchat_serve.replies import EVENT_STREAM, TranslatedRequest, sse_comment, sse_event
+from specchat_serve.replies import EVENT_STREAM, TranslatedRequest, sse_comment, sse_event, translated
+from specchat_serve.token_logprobs import TOP_LOGPROBS, checked_count, token_objects
 from specchat_serve.tool_fields import (
     NAMESPACE,
     PARALLEL,
@@ -61,9 +62,10 @@ from specchat_serve.tool_fields import (
     read_name,
 )
 
-INPUT = "input"
+INPUT, INCLUDE = "input", "include"
+WITH_LOGPROBS = "message.output_text.logprobs"  # what a client includes for the probabilities of the text
 ITEM_REFERENCE = "item_reference"
-MESSAGE, REASONING = "message", "reasoning"  # types of items; the model does not read earlier reasoning
+MESSAGE, REASONING = "message", "reasoning"  # types of items
 FUNCTION_CALL, CUSTOM_CALL = "function_call", "custom_tool_call"
 CALL_OUTPUTS = ("function_call_output", "custom_tool_call_output")
 PART_TYPES = {MESSAGE: "output_text", REASONING: "reasoning_text"}
@@ -76,7 +78,7 @@ BORDER = Border(
     used=frozenset([
         INPUT, "instructions", "stream", "max_output_tokens", "temperature", *SAMPLING_FIELDS, "seed", "stop",
         REPETITION_DETECTION, "text", REASONING, TOOLS, TOOL_CHOICE, PARALLEL, *FORMAT_FIELDS, STRUCTURED_OUTPUTS,
-        RETURN_PROGRESS, TIMINGS_PER_TOKEN,
+        RETURN_PROGRESS, TIMINGS_PER_TOKEN, TOP_LOGPROBS, INCLUDE,
     ]),
     refused={
         "previous_response_id": ((), STORES_NOTHING),
@@ -86,7 +88,6 @@ BORDER = Border(
     },
     left_out={
         "truncation": "a conversation that is too long is an error; send less",
-        "top_logprobs": "this endpoint has no probabilities; /v1/chat/completions has them",
     },
     silent=SILENT_FIELDS | {"stream_options"},
 )  # fmt: skip
@@ -101,6 +102,7 @@ class ResponseReply:
     given: JsonObject
     forms: Mapping[str, CallForm] = field(default_factory=dict[str, CallForm])  # of tools that are no plain functions
     tells_timings: bool = False  # with every piece of the text
+    top_logprobs: int = 0  # how many likely tokens stand beside each token, where the answer keeps its tokens
     content_type: str = EVENT_STREAM
     id: str = field(default_factory=lambda: f"resp_{new_id()}")
     item_id: str = field(default_factory=new_id)
@@ -109,6 +111,7 @@ class ResponseReply:
     _sent_item: JsonObject = field(default_factory=dict[str, Any])  # the item that is being sent, as it began
     _item_count: int = 0
     _prompt_progress: PromptProgress = field(default_factory=PromptProgress)
+    _logprobs: list[JsonObject] = field(default_factory=list[JsonObject])  # of the text until now
 
     def begin(self) -> bytes:
         started = self._response(IN_PROGRESS, [])
@@ -132,7 +135,9 @@ class ResponseReply:
             return opened + self._part_event("response.reasoning_text.delta", delta=delta.text)
         opened = self._open_item(self._empty_item(MESSAGE))
         speed = {TIMINGS: timings(self.answer)} if self.tells_timings else {}
-        return opened + self._part_event("response.output_text.delta", delta=delta.text, logprobs=[], **speed)
+        return opened + self._part_event(
+            "response.output_text.delta", delta=delta.text, logprobs=self._new_logprobs(), **speed
+        )
 
     def sign_of_life(self, stage: str) -> bytes:
         return sse_comment(stage)
@@ -152,6 +157,7 @@ class ResponseReply:
         )
 
     def whole(self) -> JsonObject:
+        self._new_logprobs()
         status = INCOMPLETE if self.answer.is_truncated else COMPLETED
         details = {"reason": "max_output_tokens"} if self.answer.is_truncated else None
         return self._response(status, self._output(status)) | {"incomplete_details": details, "usage": self._usage()}
@@ -186,7 +192,7 @@ class ResponseReply:
             last += self._item_event(f"{CUSTOM_INPUT}.done", input=item["input"])
         else:
             kind, (part,) = item["type"], item["content"]
-            logprobs = {"logprobs": []} if kind == MESSAGE else {}
+            logprobs = {"logprobs": part["logprobs"]} if kind == MESSAGE else {}
             last = self._part_event(f"response.{PART_TYPES[kind]}.done", text=part["text"], **logprobs)
             last += self._part_event("response.content_part.done", part=part)
         return last + self._event("response.output_item.done", output_index=self._output_index, item=item)
@@ -197,7 +203,13 @@ class ResponseReply:
 
     def _item(self, kind: str) -> JsonObject:
         text = self.answer.thinking if kind == REASONING else self.answer.text
-        return {**self._empty_item(kind), "status": COMPLETED, "content": [_part(kind, text)]}
+        return {**self._empty_item(kind), "status": COMPLETED, "content": [_part(kind, text, self._logprobs)]}
+
+    def _new_logprobs(self) -> list[JsonObject]:
+        """Of the tokens of the text that no piece has had; none for a client that wants none."""
+        new = token_objects(self.answer.new_tokens(), self.top_logprobs) if self.answer.keeps_tokens else []
+        self._logprobs += new
+        return new
 
     def _empty_item(self, kind: str) -> JsonObject:
         own = {"role": "assistant"} if kind == MESSAGE else {"summary": []}
@@ -252,7 +264,8 @@ class ResponseReply:
 def translate_response(fields: JsonObject, served_models: Sequence[str]) -> TranslatedRequest:
     """A body of `/v1/responses`; RequestError for a wrong or unsupported field."""
     body = checked_body(fields, served_models, BORDER)
-    text_settings = body.object("text")
+    top_logprobs = checked_count(body.number(TOP_LOGPROBS, int) or 0, TOP_LOGPROBS)
+    text_settings, include = body.object("text"), body.get(INCLUDE)
     options = AnswerOptions(
         max_tokens=body.number("max_output_tokens", int),
         seed=body.number("seed", int),
@@ -262,6 +275,7 @@ def translate_response(fields: JsonObject, served_models: Sequence[str]) -> Tran
         sampling=body.sampling(),
         thinking="off" if body.object("reasoning").get("effort") == "none" else None,
         tool_options=parse_openai_tools(body, _parse_tools(body)),
+        wants_probabilities=top_logprobs > 0 or (isinstance(include, list) and WITH_LOGPROBS in include),
     )
     instructions = body.text("instructions")
     request = build_engine_request([Message(SYSTEM, instructions), *_parse_input(body)], options, INPUT)
@@ -275,12 +289,17 @@ def translate_response(fields: JsonObject, served_models: Sequence[str]) -> Tran
         "tool_choice": body.get(TOOL_CHOICE) or ANY_TOOL,
         "tools": optional_tools(body),
         "top_p": body.get("top_p"),
+        TOP_LOGPROBS: top_logprobs,
     }
     parallel = options.tool_options.is_parallel
-    answer = Answer(request.request.answer_prefix, is_parallel=parallel, notices=body.notices)
-    reply = ResponseReply(served_models[0], answer, given, options.tool_options.forms, body.flag(TIMINGS_PER_TOKEN))
-    progress = reply.progress if body.flag(RETURN_PROGRESS) else None
-    return TranslatedRequest(request, reply, body.flag("stream"), progress=progress)
+    answer = Answer(
+        request.request.answer_prefix, is_parallel=parallel, keeps_tokens=options.wants_probabilities,
+        notices=body.notices,
+    )  # fmt: skip
+    forms, tells_timings = options.tool_options.forms, body.flag(TIMINGS_PER_TOKEN)
+    return translated(
+        body, ResponseReply(served_models[0], answer, given, forms, tells_timings, top_logprobs), [request]
+    )
 
 
 def _parse_input(body: Body) -> Iterator[Message]:
@@ -297,8 +316,17 @@ def _parse_input(body: Body) -> Iterator[Message]:
             yield _parse_item(item, kind, f"{INPUT}[{at}]")
         elif kind == ITEM_REFERENCE:
             raise RequestError(f"{INPUT}[{at}]: {STORES_NOTHING}", INPUT, code="unsupported_parameter")
-        elif kind != REASONING:
+        elif kind == REASONING:
+            yield from _parse_thought(item, f"{INPUT}[{at}]")
+        else:
             body.leave_out(f"{INPUT}[{at}]", f"the model does not read items of type {kind!r}")
+
+
+def _parse_thought(item: JsonObject, field_path: str) -> Iterator[Message]:
+    """What the model thought before its next item: all of it, else a summary; one that is encrypted has no text."""
+    texts = (content_text(item.get(name), field_path, INPUT) for name in ("content", "summary"))
+    if text := next(filter(None, texts), ""):
+        yield Message(ASSISTANT, "", path=field_path, thinking=text)
 
 
 def _parse_item(item: JsonObject, kind: str, field_path: str) -> Message:
@@ -345,6 +373,6 @@ def _parse_tool(body: Body, tool: Any, field_path: str, namespace: str = "") -> 
             raise RequestError(f"{field_path}: a tool is an object with a type and a name", TOOLS)
 
 
-def _part(kind: str, text: str) -> JsonObject:
-    own = {"annotations": [], "logprobs": []} if kind == MESSAGE else {}
+def _part(kind: str, text: str, logprobs: Sequence[JsonObject] = ()) -> JsonObject:
+    own = {"annotations": [], "logprobs": [*logprobs]} if kind == MESSAGE else {}
     return {"type": PART_TYPES[kind], "text": text, **own}

@@ -9,7 +9,7 @@ stream.
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,7 +24,8 @@ from specchat.errors import SpecchatError
 from specchat_serve.answer import Answer, Delta
 from specchat_serve.api_errors import ApiError, to_api_error
 from specchat_serve.engine_request import EngineRequest
-from specchat_serve.json_fields import JsonObject
+from specchat_serve.json_fields import Body, JsonObject
+from specchat_serve.llama_server_objects import RETURN_PROGRESS
 
 EVENT_STREAM = "text/event-stream; charset=utf-8"
 FIRST_SIGN_SECONDS, SIGN_SECONDS = 0.08, 10.0  # without a text, until a sign of life is sent
@@ -59,6 +60,12 @@ class Reply(Protocol):
     def whole(self) -> JsonObject | list[JsonObject]: ...
 
 
+class ProgressReply(Reply, Protocol):
+    """One that can tell how much of the prompt is read."""
+
+    def progress(self, prefill: PrefillProgress) -> bytes: ...
+
+
 @dataclass(frozen=True)
 class TranslatedRequest:
     request: EngineRequest | FimRequest
@@ -67,6 +74,18 @@ class TranslatedRequest:
     other_requests: tuple[EngineRequest | FimRequest, ...] = ()  # whose answers follow, for the same reply
     progress: Callable[[PrefillProgress], bytes] | None = None  # of a stream that tells how much of the prompt is read
     shown: EngineRequest | None = None  # whose answer is the prompt, which the reply has then
+
+
+def translated(
+    body: Body,
+    reply: ProgressReply,
+    requests: Sequence[EngineRequest | FimRequest],
+    shown: EngineRequest | None = None,
+) -> TranslatedRequest:
+    """These requests for one reply, with the fields of a body that say how it is sent."""
+    first, *others = requests
+    progress = reply.progress if body.flag(RETURN_PROGRESS) else None
+    return TranslatedRequest(first, reply, body.flag("stream"), tuple(others), progress, shown)
 
 
 async def send_reply(

@@ -104,6 +104,7 @@ ALL_PATHS: dict[str, Translate] = TRANSLATIONS | {
     "/responses": translate_response,
     "/completions": translate_llama_completion,
 }
+RAW_COMPLETIONS = (translate_completion, translate_llama_completion)
 COUNTED_PATHS = ("/v1/chat/completions", "/chat/completions", "/v1/responses", "/responses")
 COUNTED = {"object": "response.input_tokens"}  # the fields of a count of OpenAI
 NO_FIELDS: Mapping[str, str] = {}
@@ -276,7 +277,8 @@ class ApiServer:
 
     def _answer_handler(self, translate: Translate) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
-            fields = await with_token_ids(parse_json_body(await request.read()), self.connection_pool.stream_answers)
+            given, ask = parse_json_body(await request.read()), self.connection_pool.stream_answers
+            fields = await with_token_ids(given, ask, may_ignore_ends=translate in RAW_COMPLETIONS)
             translated = translate(fields, self._config.models)
             self._say_once(translated.reply.answer.notices)
             if translated.shown is not None and isinstance(translated.reply, ChoicesReply):

@@ -1,6 +1,7 @@
 """Texts that stand where ids of tokens do, as clients of llama-server write them: in `logit_bias`, and inside a prompt.
 
-The engine is asked for the tokens of these texts, and their ids are put into the body. Knows no network.
+The engine is asked for the tokens of these texts, and their ids are put into the body. `ignore_eos` becomes biases
+against the tokens that end a text. Knows no network.
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
@@ -11,41 +12,46 @@ from typing import Any, cast
 from specchat.chat.events import Event, Failed, PromptTokens
 from specchat.errors import error_with_exit_code
 from specchat_serve.api_errors import RequestError
-from specchat_serve.json_fields import LOGIT_BIAS, JsonObject
+from specchat_serve.json_fields import IGNORE_EOS, LOGIT_BIAS, JsonObject
 from specchat_serve.llama_server_api import ECHO, PROMPT
 
 MAX_TEXTS = 256
 Ids = Mapping[str, Sequence[int]]  # of the tokens of each text
 
 
-async def with_token_ids(fields: JsonObject, stream_answers: Callable[..., AsyncGenerator[Event]]) -> JsonObject:
+async def with_token_ids(
+    fields: JsonObject, stream_answers: Callable[..., AsyncGenerator[Event]], *, may_ignore_ends: bool
+) -> JsonObject:
     """The body with ids of tokens in place of such texts."""
-    if not (texts := texts_in_place_of_ids(fields)):
-        return fields
+    texts, ignores_ends = texts_in_place_of_ids(fields), may_ignore_ends and fields.get(IGNORE_EOS) is True
     ids, requests = list[list[int]](), [replace(ECHO, prefix=text) for text in texts]
+    requests += [replace(ECHO, echoes_ends=True)] if ignores_ends else []
+    if not requests:
+        return fields
     async with aclosing(stream_answers(*requests)) as events:
         async for event in events:
             if isinstance(event, PromptTokens):
                 ids.append([token.token_id for token in event.tokens])
             elif isinstance(event, Failed):
                 raise error_with_exit_code(event.message, event.exit_code)
-    return with_ids(fields, dict(zip(texts, ids, strict=True)))
+    ends = ids.pop() if ignores_ends else []
+    return with_ids(fields, dict(zip(texts, ids, strict=True)), ends)
 
 
 def texts_in_place_of_ids(fields: JsonObject) -> list[str]:
-    """Those of a body, each once; RequestError for too many."""
-    biased = (token for token, _ in _biases(fields) if _is_text(token))
-    inside = (part for prompt in _mixed_prompts(fields) for part in prompt if isinstance(part, str))
-    found = list(dict.fromkeys((*biased, *inside)))
-    if len(found) > MAX_TEXTS:
-        raise RequestError(f"{LOGIT_BIAS}: give at most {MAX_TEXTS} texts, or the ids of their tokens", LOGIT_BIAS)
-    return found
+    """Those of a body, each once; RequestError for too many in a field."""
+    biased = [token for token, _ in _biases(fields) if _is_text(token)]
+    inside = [part for prompt in _mixed_prompts(fields) for part in prompt if isinstance(part, str)]
+    for name, texts in ((LOGIT_BIAS, biased), (PROMPT, inside)):
+        if len(set(texts)) > MAX_TEXTS:
+            raise RequestError(f"{name}: give at most {MAX_TEXTS} texts, or the ids of their tokens", name)
+    return list(dict.fromkeys((*biased, *inside)))
 
 
-def with_ids(fields: JsonObject, ids: Ids) -> JsonObject:
-    """The body with the ids of the tokens of these texts; all tokens of a text have its bias."""
-    changed = dict(fields)
-    if biases := list(_biases(fields)):
+def with_ids(fields: JsonObject, ids: Ids, never: Sequence[int] = ()) -> JsonObject:
+    """The body with the ids of the tokens of these texts; all tokens of a text have its bias, `never` the least."""
+    changed, biases = dict(fields), [*_biases(fields), *((token, False) for token in never)]
+    if biases:
         changed[LOGIT_BIAS] = [[each, bias] for token, bias in biases for each in ids.get(str(token), [token])]
     if list(_mixed_prompts(fields)):
         prompt = fields[PROMPT]

@@ -15,7 +15,7 @@ from specchat.cli.options import resolve_profile
 from specchat.errors import UsageError
 from specchat.host.spawn import history_path
 from specchat.plugins.own_plugins import missing_variant
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat.profile.shipped_drafters import with_shipped_drafters
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from threading import Event as Flag
 from typing import Any
 
-from specchat.app.agent.agent_tool import AgentTool, ChangingTool, Effect, ToolOutcome, WritableChange
+from specchat.app.agent.agent_tool import AgentTool, ChangingTool, Effect, ReportingTool, ToolOutcome, WritableChange
 from specchat.app.agent.call_consent import Consent, Refused
 from specchat.app.agent.tool_schemas import parse_arguments, with_paths
 from specchat.chat.events import REPETITION, TOOL_CALLS, TRUNCATED_REASONS, Event, Finished, Notice, ToolCallDelta
@@ -46,6 +46,14 @@ class CallStarted:
 
 
 @dataclass(frozen=True)
+class CallProgressed:
+    """How far a call is, in the words of its tool."""
+
+    call: ToolCall
+    line: str
+
+
+@dataclass(frozen=True)
 class CallFinished:
     """A call has its outcome. `change` is what was written."""
 
@@ -69,7 +77,7 @@ class LoopEnded:
     reason: str
 
 
-AgentEvent = CallStarted | CallFinished | RoundStarted | LoopEnded  # also for isinstance
+AgentEvent = CallStarted | CallProgressed | CallFinished | RoundStarted | LoopEnded  # also for isinstance
 
 
 @dataclass(frozen=True)
@@ -203,13 +211,13 @@ class AgentLoop:
         if question.same_calls >= MAX_SAME_CALLS:
             outcome = ToolOutcome(f"not run: {question.end_reason}", is_error=True)
         else:
-            outcome, change = self._consented(tool, call, arguments, question, cancelled)
+            outcome, change = yield from self._consented(tool, call, arguments, question, cancelled)
         yield CallFinished(call, outcome, time.monotonic() - started, change)
         return outcome
 
     def _consented(
         self, tool: AgentTool, call: ToolCall, arguments: Mapping[str, Any], question: _Question, cancelled: Flag
-    ) -> tuple[ToolOutcome, WritableChange | None]:
+    ) -> Generator[CallProgressed, None, tuple[ToolOutcome, WritableChange | None]]:
         """The outcome of a call, and the change that was written. Nothing runs before the consent."""
         if refused := self.consent.refusal(tool, arguments):
             return _refused(refused, question), None
@@ -225,7 +233,12 @@ class AgentLoop:
         if planned:
             outcome = planned.apply()
             return outcome, None if outcome.is_error else planned
-        return tool.run(arguments, cancelled), None
+        if not isinstance(tool, ReportingTool):
+            return tool.run(arguments, cancelled), None
+        steps = tool.run_reporting(arguments, cancelled)
+        while isinstance(step := next(steps), str):
+            yield CallProgressed(call, step)
+        return step, None
 
 
 def _refused(refused: Refused, question: _Question) -> ToolOutcome:

@@ -8,7 +8,7 @@ A tool does not ask for consent; its caller does, before it calls `run` (`call_c
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol, runtime_checkable
@@ -60,6 +60,15 @@ class ScopedTool(AgentTool, Protocol):
 
     def subject(self, arguments: Mapping[str, Any]) -> str:
         """What rules and "always" are about: the command, or the file with links resolved."""
+        ...
+
+
+@runtime_checkable
+class ReportingTool(AgentTool, Protocol):
+    """A tool that says how far a call is."""
+
+    def run_reporting(self, arguments: Mapping[str, Any], cancelled: threading.Event) -> Iterator[str | ToolOutcome]:
+        """What `run` does: lines for the user meanwhile, and the outcome as the last one."""
         ...
 
 

@@ -20,7 +20,7 @@ from specchat.app.project_files import Buffers, ProjectFiles
 from specchat.chat.events import Event, Notice
 from specchat.chat.request import Request
 from specchat.hub.model_size import is_small
-from specchat.profile import AGENT_OFF, AGENT_PLAN
+from specchat.profile.keys import AGENT_OFF, AGENT_PLAN
 
 if TYPE_CHECKING:
     from specchat.app.chat_state import ChatState

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from specchat.drafters.eagle.dynamic_tree import (
     CHAIN_CONFIG,
@@ -33,28 +33,19 @@ if TYPE_CHECKING:
     from specchat.drafters.registry import DraftingResources
 
 
-class TreeKernel(Protocol):
-    """Computes the last pairs of a text, which are committed then, and the children of all nodes that follow them."""
-
-    @property
-    def max_pairs(self) -> int:
-        """In one draft; more are computed before."""
-        ...
-
-    def draft(self, end: TextEnd, context: DraftContext, budget: int) -> list[DraftedChild]:
-        """The children, parents first. Of the rows, only those of the pairs stay committed."""
-        ...
-
-
 class TorchTrees:
-    """Operations of torch, on any device and for all samplers."""
+    """Computes the last pairs of a text, which are committed then, and the children of all nodes that follow them.
 
-    max_pairs = CHUNK_TOKENS
+    With operations of torch, on any device and for all samplers.
+    """
+
+    max_pairs = CHUNK_TOKENS  # in one draft; more are computed before
 
     def __init__(self, head: EagleHead, config: TreeConfig) -> None:
         self.head, self.config = head, config
 
     def draft(self, end: TextEnd, context: DraftContext, budget: int) -> list[DraftedChild]:
+        """The children, parents first. Of the rows, only those of the pairs stay committed."""
         passes = CachePasses(self.head, end)
         root = passes.read_pairs()
         committed_pairs = end.cache.length
@@ -62,6 +53,9 @@ class TorchTrees:
             return draft_children(self.config, context, budget, root, self.head.draft_to_target_ids, passes.read_level)
         finally:
             end.cache.rollback(committed_pairs)
+
+
+TreeKernel = TorchTrees | GraphTrees | NativeTrees
 
 
 class EagleDrafter(PairDrafter["EagleHead"]):

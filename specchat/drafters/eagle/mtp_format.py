@@ -1,12 +1,11 @@
 """Multi-token prediction (MTP): the extra layer that a target was trained with and that its checkpoint contains.
 
-Its name is `model.layers.{n}` in DeepSeek-V3 and GLM, `mtp` in Qwen3-Next and Qwen3.5, `model.mtp_layers.0` in MiMo,
-and `mtp_layers.0` in vLLM's speculators. The last two have the same tensor names and opposite orders of pairs. Such a
-layer may have a mixture of experts; latent attention and other routings are of a plugin.
+Its name is `model.layers.{n}` in DeepSeek-V3 and GLM, and `mtp` in Qwen3-Next and Qwen3.5. Such a layer may have a
+mixture of experts; other names, latent attention and other routings are of a plugin.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,14 +36,9 @@ LAYER_NAMES = {
     part: f"layers.0.{part}" for part in ("self_attn.", "mlp.", "input_layernorm.", "post_attention_layernorm.")
 }
 
-MIMO_NAMES = LAYER_NAMES | {
-    "token_layernorm.": "embedding_norm.", "hidden_layernorm.": "feature_norm.",
-    "input_proj.": "join.", "final_layernorm.": "norm.",
-}  # fmt: skip
-
 
 @dataclass(frozen=True)
-class _NamingScheme:
+class NamingScheme:
     format: str
     key_pattern: str  # of the tensor that identifies the family; the first group is the prefix of all its tensors
     names: dict[str, str]
@@ -54,7 +48,7 @@ class _NamingScheme:
 
 
 NAMING_SCHEMES = (
-    _NamingScheme(
+    NamingScheme(
         "DeepSeek-V3 MTP",
         r"((?:model\.)?layers\.(\d+)\.)eh_proj\.weight",
         LAYER_NAMES
@@ -64,27 +58,13 @@ NAMING_SCHEMES = (
         "the embedding is first in a pair",
         is_numbered=True,
     ),
-    _NamingScheme(
+    NamingScheme(
         "Qwen3-Next MTP",
         r"((?:model\.)?mtp\.)fc\.weight",
         {"fc.": "join.", "pre_fc_norm_embedding.": "embedding_norm.", "pre_fc_norm_hidden.": "feature_norm."}
         | {"layers.": "layers.", "norm.": "norm."},
         Wiring(feeds_back_normed=True, norms_add_one=True),
         "the embedding is first in a pair; norms are stored as weight - 1",
-    ),
-    _NamingScheme(
-        "MiMo MTP",
-        r"(model\.mtp_layers\.(?:0)\.)input_proj\.weight",
-        MIMO_NAMES,
-        Wiring(is_feature_first=True, feeds_back_normed=True),
-        "the hidden state is first in a pair",
-    ),
-    _NamingScheme(
-        "speculators MTP",
-        r"(mtp_layers\.(?:0)\.)input_proj\.weight",
-        MIMO_NAMES,
-        Wiring(feeds_back_normed=True),
-        "the embedding is first in a pair, although the names are MiMo's",
     ),
 )
 OTHER_QUANT_SUFFIXES = (".weight_scale", ".weight_packed", ".qweight", ".absmax")
@@ -111,9 +91,11 @@ class LayerFormat:
     read_routing: Callable[[HeadCheckpoint, TensorFiles], Routing | None] = softmax_routing
 
 
-def detect_mtp(checkpoint: HeadCheckpoint, layer: LayerFormat | None = None) -> HeadSpec | None:
-    """The MTP layer of any family, alone in its folder or in the target's checkpoint."""
-    for scheme in NAMING_SCHEMES:
+def detect_mtp(
+    checkpoint: HeadCheckpoint, layer: LayerFormat | None = None, schemes: Sequence[NamingScheme] = NAMING_SCHEMES
+) -> HeadSpec | None:
+    """The MTP layer of a family with one of these names, alone in its folder or in the target's checkpoint."""
+    for scheme in schemes:
         if match := checkpoint.first_match(scheme.key_pattern):
             number = match[2] if scheme.is_numbered else None
             return _spec(checkpoint, scheme, match[1], int(number) if number else None, layer)
@@ -121,7 +103,7 @@ def detect_mtp(checkpoint: HeadCheckpoint, layer: LayerFormat | None = None) -> 
 
 
 def _spec(
-    checkpoint: HeadCheckpoint, scheme: _NamingScheme, prefix: str, number: int | None, own: LayerFormat | None
+    checkpoint: HeadCheckpoint, scheme: NamingScheme, prefix: str, number: int | None, own: LayerFormat | None
 ) -> HeadSpec:
     config, layer = checkpoint.text_config, own or LayerFormat()
     names = {prefix + old: new for old, new in scheme.names.items()}
@@ -174,7 +156,7 @@ def _scale_evidence(tensors: TensorFiles) -> list[str]:
     return [stored] if scales else []
 
 
-def _with_variants(spec: HeadSpec, checkpoint: HeadCheckpoint, scheme: _NamingScheme) -> HeadSpec:
+def _with_variants(spec: HeadSpec, checkpoint: HeadCheckpoint, scheme: NamingScheme) -> HeadSpec:
     """The head with the variant that only a self-test can tell apart."""
     if not scheme.is_numbered or checkpoint.text_config.get("mtp_hidden_states") == "post_norm":
         return spec
@@ -191,7 +173,7 @@ def _dequantized(checkpoint: HeadCheckpoint, tensors: TensorFiles) -> TensorFile
     return Fp8TensorFiles(tensors.source, tensors.locations, block_shape_from_config(config))
 
 
-def _wiring(checkpoint: HeadCheckpoint, scheme: _NamingScheme) -> Wiring:
+def _wiring(checkpoint: HeadCheckpoint, scheme: NamingScheme) -> Wiring:
     """Speculators stores norms as the family of the target does."""
     adds_one = checkpoint.text_config.get("model_type") in ZERO_CENTERED_NORM_FAMILIES
     return replace(scheme.wiring, norms_add_one=True) if adds_one else scheme.wiring

@@ -7,5 +7,4 @@ draft_head.py       the interface of a loaded head
 load_head.py        the network of a head for its target
 backbone.py         embeddings, decoder layers and LM head
 selftest.py         how well does a head predict its target, and in which variant?
-dflash_format.py dflash_head.py     format and network of heads that draft a block
 """

@@ -7,8 +7,6 @@ head and are not here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -80,14 +78,12 @@ class HeadBackbone:
         *,
         attention_input: Tensor | None = None,
         hidden_state_layers: tuple[int, ...] = (),
-        masks: Mapping[int | None, AttentionMask | None] | None = None,
     ) -> HiddenStates:
         """Run all layers and the final norm. The new rows of the cache stay uncommitted. [N, D]
 
-        `attention_input` replaces the input of the first attention, and `masks` the mask of each window.
+        `attention_input` replaces the input of the first attention.
         """
-        if masks is None:
-            masks = {window: self.attention_mask(batch, window) for window in self.stack.sliding_windows}
+        masks = {window: self.attention_mask(batch, window) for window in self.stack.sliding_windows}
         device_batch = batch.to_device(cache, masks, self._like.device)
         return self.forward_batch(hidden_states, device_batch, attention_input, hidden_state_layers)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from specchat.drafters.eagle.eagle3_format import detect_eagle3
 from specchat.drafters.eagle.mtp_format import detect_mtp
-from specchat.drafters.heads.dflash_format import detect_dflash
 from specchat.drafters.heads.head_checkpoint import HeadCheckpoint
 from specchat.drafters.heads.spec import HeadSpec, TargetDimensions
 from specchat.errors import ModelError, PluginError
@@ -106,7 +105,7 @@ OTHER_HEADS = {  # by kind: a title, and names of tensors, keys of the config an
     "dflash2": ("DFlash-2", r"candidate_selector\.|layers\.\d+\.(attention|mlp)_conv\.|.*dflash2"),
     "dspark": ("DSpark", r"(markov|confidence)_head\."),
     DOMINO: ("Domino", r".*domino"),
+    "mtp": ("MTP of MiMo and speculators", r"(model\.)?mtp_layers\."),
+    "dflash": ("DFlash", r"hidden_norm\.weight$|.*(dflash|dspark)"),
 }
-HEAD_DETECTORS = (
-    detect_other_head, detect_mtp, detect_dflash, detect_eagle3, detect_other_speculators, detect_eagle1,
-)  # fmt: skip
+HEAD_DETECTORS = (detect_other_head, detect_mtp, detect_eagle3, detect_other_speculators, detect_eagle1)

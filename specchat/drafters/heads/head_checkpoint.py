@@ -42,11 +42,6 @@ class HeadCheckpoint:
         """What the config calls it: in speculators, and as an architecture of transformers."""
         return str(self.speculators_type), self.architecture
 
-    def has_type(self, *names: str) -> bool:
-        """Whether the config calls it one of these, in small letters."""
-        given = " ".join(self.type_names).lower()
-        return any(name in given for name in names)
-
     def first_match(self, pattern: str) -> re.Match[str] | None:
         return next((match for name in self.tensors.locations if (match := re.match(pattern, name))), None)
 
@@ -150,13 +145,6 @@ def target_vocab_size(checkpoint: HeadCheckpoint, tensors: TensorFiles, tables: 
         if name in tensors:
             return tensors.shape(name)[0]
     return int(checkpoint.text_config.get("vocab_size") or 0)
-
-
-def check_mask_token(checkpoint: HeadCheckpoint, mask_token_id: int, vocab_size: int) -> None:
-    """ModelError when it is no token of the target."""
-    if mask_token_id < 0 or (vocab_size and mask_token_id >= vocab_size):
-        source = checkpoint.tensors.source
-        raise ModelError(f"{source}: the mask token {mask_token_id} is outside the vocabulary of {vocab_size}")
 
 
 def unsupported_layer_reason(config: Mapping[str, Any], rope: Rope) -> str | None:

@@ -8,7 +8,6 @@ takes a fraction of a second. Its result for a head and a target is cached, so t
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from specchat.drafters.heads.spec import HeadSpec
 from specchat.engine.cache_sizes import SCRATCH_ROWS
 from specchat.engine.model import Model
 from specchat.errors import ModelError, first_line
-from specchat.paths import cache_folder, read_json_object, write_atomically
+from specchat.paths import read_json_object, remember, remembered_file
 
 SAMPLE_TOKENS = 40  # tokens of each text
 CACHE_VERSION = 2  # entries of other versions are ignored
@@ -97,15 +96,14 @@ def _load_selected(spec: HeadSpec, target: Model, load: LoadVariant, folder: Pat
     variants = _variants(spec, target)
     if len(variants) == 1:
         return load(spec)
-    path = (folder or cache_folder()) / "head_variants" / f"{_cache_key(variants, target)}.json"
+    path = remembered_file("head_variants", _identity(variants, target), folder)
     cached = read_json_object(path).get("variant")
     if isinstance(cached, int) and 0 <= cached < len(variants):
         return load(variants[cached])
     # each is freed before the next one, and the best is loaded again: some heads are as large as a model
     agreements = [self_test(load(variant), target).tokens_per_step for variant in variants]
     best = agreements.index(max(agreements))
-    with suppress(OSError):  # the next start repeats the test
-        write_atomically(path, json.dumps({"variant": best}))
+    remember(path, {"variant": best})
     return load(variants[best])
 
 
@@ -127,19 +125,17 @@ def target_fingerprint(target: Model) -> str:
     return digest.hexdigest()
 
 
-def _cache_key(variants: Sequence[HeadSpec], target: Model) -> str:
-    """A digest of everything that the choice depends on: the files of the head, its variants, and the target."""
+def _identity(variants: Sequence[HeadSpec], target: Model) -> dict[str, object]:
+    """Everything that the choice depends on: the files of the head, its variants, and the target."""
     paths = sorted({location.path for location in variants[0].tensors.locations.values()})
-    key = {
+    return {
         "version": CACHE_VERSION,
         "files": [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths],
         "variants": [
-            (each.kind, each.hidden_state_layers, *map(str, (each.wiring, each.block_config, each.dimensions)))
-            for each in variants
+            (each.kind, each.hidden_state_layers, *map(str, (each.wiring, each.dimensions))) for each in variants
         ],
         "target": target_fingerprint(target),
     }
-    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
 
 
 @torch.inference_mode()

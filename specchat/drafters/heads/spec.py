@@ -28,7 +28,7 @@ from specchat.forward.llama.moe import Routing
 from specchat.forward.llama.rope import Rope
 from specchat.weights.tensor_files import TensorFiles, WeightLoader
 
-EAGLE3, MTP, DFLASH = "eagle3", "mtp", "dflash"
+EAGLE3, MTP = "eagle3", "mtp"
 DEFAULT_TRAINED_LENGTH = 2048  # positions, when the config has no length
 
 
@@ -66,19 +66,6 @@ class Wiring:
 
 
 @dataclass(frozen=True)
-class BlockConfig:
-    """The block of a head that drafts in one pass: the last committed token (anchor), followed by mask tokens."""
-
-    block_size: int  # with the anchor
-    mask_token_id: int
-    samples_from_anchor: bool = False  # each slot predicts the token after its position, the anchor included
-    windows_start_at_anchor: bool = (
-        False  # a sliding window reaches back from the anchor for all slots, one more position
-    )
-    has_non_causal_windows: bool = False  # slots see later slots in layers with a sliding window too
-
-
-@dataclass(frozen=True)
 class TargetDimensions:
     hidden_size: int
     layers: int | None  # None: unknown, and not compared
@@ -103,7 +90,6 @@ class HeadSpec:
     context_window: int = DEFAULT_TRAINED_LENGTH  # longest text that the head was trained for, in positions
     tokens_ahead: int = 1  # tokens that one pass predicts
     routing: Routing | None = None  # of layers with a mixture of experts
-    block_config: BlockConfig | None = None  # of heads that draft a block
     uses_target_tables: bool = True  # the target's embeddings and LM head, unless it has its own
     target_layers: int | None = None  # depth of the target that the head was trained for
     network: Callable[[HeadSpec, WeightLoader, Model], DraftHead] | None = None  # None: it cannot be computed

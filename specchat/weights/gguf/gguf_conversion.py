@@ -39,6 +39,8 @@ def safetensors_folder(folder: Path, report: Report = no_report) -> Path:
 
 def _convert(manifest: GgufManifest, prepared: Path, folder: Path, report: Report) -> None:
     source, total = manifest.files[0].path, sum(map(_stored_bytes, manifest.tensors))
+    if any(".experts." in each.name and each.name.endswith(".bias") for each in manifest.tensors):
+        raise ModelError(f"{source}: experts with biases cannot be converted; use the model's own *.safetensors")
     _check_disk_space(source, prepared, total)
     for file in prepared.iterdir():
         if file.suffix in (".json", ".jinja") and file.name != MANIFEST_FILE:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy
@@ -27,12 +27,18 @@ MAX_SIZE = 2**24  # of any dimension
 NEUTRAL_VALUES: Mapping[str, tuple[float, ...]] = {
     "attention.scale": (0, 1), "attention.clamp_kqv": (0,), "attention.max_alibi_bias": (0,), "attention.causal": (1,),
     "logit_scale": (0, 1), "embedding_scale": (0, 1), "residual_scale": (0, 1), "rope.scaling.yarn_beta_fast": (32,),
-    "rope.scaling.yarn_beta_slow": (1,), "rope.scaling.yarn_log_multiplier": (0,),
+    "rope.scaling.yarn_beta_slow": (1,), "rope.scaling.yarn_log_multiplier": (0,), "expert_weights_scale": (0, 1),
+    "expert_gating_func": (0, 1), "expert_group_count": (0, 1), "leading_dense_block_count": (0,),
+    "interleave_moe_layer_step": (0, 1), "nextn_predict_layers": (0,), "attention.temperature_scale": (0,),
 }  # fmt: skip
 LLAMA3_ROPE = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 GEMMA3_LOCAL_ROPE_BASE = 10000.0
 NORMS = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")  # before and after attention and MLP
+NO_NORM = ""  # that a family does not have
+LATE_NORMS = ("attn_norm", NO_NORM, "post_attention_norm", NO_NORM)  # the norm before the MLP by another name
 QKV = ("attn_q", "attn_k", "attn_v")
+BIASED = (*QKV, "attn_output")
+EXPERT = "{}"  # in the name of a tensor that holds all experts: the number of one
 QK_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
 GRANITE_SCALES = {  # GGUF → config
     "attention.scale": "attention_multiplier", "embedding_scale": "embedding_multiplier",
@@ -56,6 +62,7 @@ class _Family:
     class_name: str
     special_config: Callable[[_Keys, dict[str, Any]], dict[str, Any]]
     optional_biases: tuple[str, ...] = ()
+    norms: tuple[str, str, str, str] = NORMS
     has_qk_norms: bool = False
     pairs_rows: bool = False
     scales: Mapping[str, str] = field(default_factory=dict[str, str])  # keys of NEUTRAL_VALUES that the family has
@@ -68,13 +75,26 @@ class _Family:
     def layer_names(self) -> dict[str, str]:
         """The tensors of a layer: GGUF → transformers."""
         names, qk_norms = self.published.names, QK_NORMS if self.has_qk_norms else {}
-        qkv, gate_up = QKV if len(names.qkv) > 1 else ("attn_qkv",), ("ffn_gate", "ffn_up")[-len(names.gate_up) :]
-        stored = (*NORMS, *qkv, "attn_output", *qk_norms, *gate_up, "ffn_down")
-        published = (
-            names.input_norm, names.attention_output_norm, names.mlp_norm, names.mlp_output_norm, *names.qkv,
-            "self_attn.o_proj", *qk_norms.values(), *names.gate_up, "mlp.down_proj",
-        )  # fmt: skip
-        return {one: other for one, other in zip(stored, published, strict=True) if other is not None}
+        norms = (names.input_norm, names.attention_output_norm, names.mlp_norm, names.mlp_output_norm)
+        qkv = QKV if len(names.qkv) > 1 else ("attn_qkv",)
+        attention = dict(zip((*self.norms, *qkv), (*norms, *names.qkv), strict=True))
+        attention |= {"attn_output": "self_attn.o_proj", **qk_norms, **self._mlp_names}
+        return {stored: published for stored, published in attention.items() if published is not None}
+
+    @property
+    def _mlp_names(self) -> dict[str, str]:
+        experts = self.published.experts
+        if experts is None:
+            gate_up = self.published.names.gate_up
+            return dict(zip(("ffn_gate", "ffn_up")[-len(gate_up) :], gate_up, strict=True)) | {
+                "ffn_down": "mlp.down_proj"
+            }
+        names = {"ffn_gate_inp": experts.router}
+        for stored, published in zip(("gate", "up", "down"), (*experts.gate_up, experts.down), strict=True):
+            names[f"ffn_{stored}_exps"] = f"{experts.experts}.{EXPERT}.{published}"
+            if experts.shared:
+                names[f"ffn_{stored}_shexp"] = f"{experts.shared}.{stored}_proj"
+        return names | ({"ffn_gate_inp_shexp": f"{experts.shared}_gate"} if experts.shared else {})
 
 
 class _Keys:
@@ -113,14 +133,15 @@ class _Keys:
 
 def map_model(file: GgufFile) -> MappedModel:
     """The model in a GGUF file. ModelError when its architecture is not supported, or tensors do not fit."""
-    architecture = file.metadata.get("general.architecture")
-    family = FAMILIES.get(architecture) if isinstance(architecture, str) else None
-    keys = _Keys(file, str(architecture))
+    architecture = str(file.metadata.get("general.architecture"))
+    keys = _Keys(file, architecture)
+    family = (EXPERT_FAMILIES if keys.value("expert_count") else FAMILIES).get(architecture)
+    if family is None and architecture in FAMILIES:
+        raise keys.error(f"{architecture} with experts is not supported; choose a dense model, or its *.safetensors")
     if family is None:
         reason = "is not a language model" if architecture in ("clip", "whisper") else "is not supported"
-        raise keys.error(f"the architecture {architecture} {reason}; supported are {', '.join(FAMILIES)}")
-    if keys.value("expert_count"):
-        raise keys.error(f"{architecture} with experts is not supported; choose a dense model, or its *.safetensors")
+        supported = ", ".join(dict.fromkeys((*FAMILIES, *EXPERT_FAMILIES)))
+        raise keys.error(f"the architecture {architecture} {reason}; supported are {supported}")
     for key, neutral in NEUTRAL_VALUES.items():
         if key not in family.scales and (value := keys.value(key)) not in (None, *neutral):
             raise keys.error(f"{architecture} with {key} = {value} is not supported")
@@ -144,7 +165,7 @@ def _config(keys: _Keys, family: _Family) -> dict[str, Any]:
         "model_type": family.model_type,
         "vocab_size": embedding.shape[0],
         "hidden_size": width,
-        "intermediate_size": keys.size("feed_forward_length"),
+        "intermediate_size": keys.size("feed_forward_length", keys.value("expert_feed_forward_length")),
         "num_hidden_layers": layers,
         "num_attention_heads": heads,
         "num_key_value_heads": keys.size("attention.head_count_kv", heads),
@@ -156,7 +177,20 @@ def _config(keys: _Keys, family: _Family) -> dict[str, Any]:
         "dtype": "bfloat16",
         "use_cache": True,
     }
-    return config | family.special_config(keys, config)
+    return (
+        config
+        | family.special_config(keys, config)
+        | (_expert_config(keys, config) if family.published.experts else {})
+    )
+
+
+def _expert_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "num_experts": keys.size("expert_count"),
+        "num_local_experts": keys.size("expert_count"),  # as Mixtral and gpt-oss call it
+        "num_experts_per_tok": keys.size("expert_used_count"),
+        "moe_intermediate_size": keys.size("expert_feed_forward_length", config["intermediate_size"]),
+    }
 
 
 def _llama_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
@@ -174,6 +208,52 @@ def _qwen_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
     return {"use_sliding_window": False, "rope_parameters": _rope(keys, config)}
 
 
+def _qwen2_moe_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
+    shared = keys.size("expert_shared_feed_forward_length", keys.size("feed_forward_length"))
+    return _qwen_config(keys, config) | {"shared_expert_intermediate_size": shared, "norm_topk_prob": False}
+
+
+def _qwen3_moe_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
+    return _qwen_config(keys, config) | {"norm_topk_prob": True}
+
+
+def _gpt_oss_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
+    rope = _rope(keys, config)
+    return {
+        "intermediate_size": keys.size("expert_feed_forward_length"),
+        "attention_bias": True,
+        "sliding_window": keys.size("attention.sliding_window"),
+        "layer_types": _layer_types(keys, config["num_hidden_layers"], every=2),
+        "rope_parameters": rope | ({"truncate": False} if rope["rope_type"] == "yarn" else {}),
+    }
+
+
+def _olmo2_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
+    """Olmo 2, or Olmo 3, which has sliding windows; the scaling of its RoPE is that of the other layers."""
+    rope = _rope(keys, config)
+    if not keys.value("attention.sliding_window"):
+        return {"attention_bias": False, "rope_parameters": rope}
+    return {
+        "model_type": "olmo3",
+        "architectures": ["Olmo3ForCausalLM"],
+        "attention_bias": False,
+        "sliding_window": keys.size("attention.sliding_window"),
+        "layer_types": _layer_types(keys, config["num_hidden_layers"], every=4),
+        "rope_parameters": {
+            "full_attention": rope,
+            "sliding_attention": {"rope_type": "default", "rope_theta": rope["rope_theta"]},
+        },
+    }
+
+
+def _exaone4_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
+    special: dict[str, Any] = {"sliding_window": None, "rope_parameters": _rope(keys, config)}
+    if keys.value("attention.sliding_window"):
+        special["sliding_window"] = keys.size("attention.sliding_window")
+        special["layer_types"] = _layer_types(keys, config["num_hidden_layers"], every=4)
+    return special
+
+
 def _gemma2_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
     is_27b = config["num_hidden_layers"] == 46
     return {
@@ -189,7 +269,7 @@ def _gemma3_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
     is_27b = config["num_hidden_layers"] == 62
     special: dict[str, Any] = {
         "sliding_window": keys.size("attention.sliding_window"),
-        "layer_types": _gemma3_layer_types(keys, config["num_hidden_layers"]),
+        "layer_types": _layer_types(keys, config["num_hidden_layers"], every=6),
         "query_pre_attn_scalar": _gemma_query_scalar(config, is_27b=is_27b),
         "rope_parameters": {
             "full_attention": _rope(keys, config, default_base=1_000_000.0),
@@ -204,13 +284,13 @@ def _gemma3_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
     return special
 
 
-def _gemma3_layer_types(keys: _Keys, layers: int) -> list[str]:
-    """Whether each layer has a sliding window: all but every sixth, or as the file lists it."""
+def _layer_types(keys: _Keys, layers: int, every: int) -> list[str]:
+    """Whether each layer has a sliding window: all but every so many, or as the file lists it."""
     listed = keys.value("attention.sliding_window_pattern")
     if isinstance(listed, list) and len(listed) == layers:
         is_sliding = [bool(each) for each in listed]
     else:
-        pattern = keys.size("attention.sliding_window_pattern", 6)
+        pattern = keys.size("attention.sliding_window_pattern", every)
         is_sliding = [(layer + 1) % pattern != 0 for layer in range(layers)]
     return ["sliding_attention" if each else "full_attention" for each in is_sliding]
 
@@ -308,16 +388,31 @@ def _mapped_tensors(keys: _Keys, family: _Family, config: dict[str, Any]) -> Ite
         if tensor is None:
             raise keys.error(f"the tensor {gguf_name} is missing; download the file again")
         part = gguf_name.rpartition(".")[0].rpartition(".")[2]
+        if EXPERT in name:
+            yield from _experts(keys, tensor, name, config["num_experts"])
+            continue
         heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}.get(part, 0)
         if family.pairs_rows and heads:
             yield MappedTensor(tensor, name, WeightChange.PAIRED_ROWS, heads)
         elif norms_add_one and part.endswith("norm"):
             yield MappedTensor(tensor, name, WeightChange.PLUS_ONE)
+        elif part == "ffn_gate_inp_shexp":  # a vector, or a matrix of one row
+            yield MappedTensor(replace(tensor, shape=(1, tensor.shape[-1])), name)
         else:
             yield MappedTensor(tensor, name)
     unknown = [name for name in unused if not name.startswith(("rope_freqs.", "rope_factors_"))]
     if unknown:
         raise keys.error(f"{keys.architecture} with the tensor {min(unknown)} is not supported")
+
+
+def _experts(keys: _Keys, tensor: GgufTensor, name: str, count: int) -> Iterator[MappedTensor]:
+    """Each expert of a tensor that holds all of them, one after the other."""
+    if tensor.shape[0] != count or len(tensor.shape) < 2:
+        raise keys.error(f"{tensor.name} has the shape {list(tensor.shape)}, and the file says {count} experts")
+    size = tensor.bytes // count
+    for index in range(count):
+        part = replace(tensor, shape=tensor.shape[1:], offset=tensor.offset + index * size, bytes=size)
+        yield MappedTensor(part, name.replace(EXPERT, str(index)))
 
 
 def _expected_tensors(keys: _Keys, family: _Family, config: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -328,19 +423,36 @@ def _expected_tensors(keys: _Keys, family: _Family, config: dict[str, Any]) -> I
             yield f"blk.{layer}.{part}.weight", f"model.layers.{layer}.{name}.weight"
             if part in family.optional_biases and keys.tensor(f"blk.{layer}.{part}.bias") is not None:
                 yield f"blk.{layer}.{part}.bias", f"model.layers.{layer}.{name}.bias"
+        if family.published.has_sinks:
+            yield f"blk.{layer}.attn_sinks.weight", f"model.layers.{layer}.self_attn.sinks"
     yield "output_norm.weight", "model.norm.weight"
     if not config["tie_word_embeddings"]:
         yield "output.weight", "lm_head.weight"
 
 
 FAMILIES: Mapping[str, _Family] = {
-    "llama": _Family("llama", "LlamaForCausalLM", _llama_config, (*QKV, "attn_output"), pairs_rows=True),
+    "llama": _Family("llama", "LlamaForCausalLM", _llama_config, BIASED, pairs_rows=True),
     "granite": _Family(
-        "granite", "GraniteForCausalLM", _granite_config, (*QKV, "attn_output"), pairs_rows=True, scales=GRANITE_SCALES
+        "granite", "GraniteForCausalLM", _granite_config, BIASED, pairs_rows=True, scales=GRANITE_SCALES
     ),
+    "smollm3": _Family("smollm3", "SmolLM3ForCausalLM", _llama_config, BIASED, pairs_rows=True),
+    "seed_oss": _Family("seed_oss", "SeedOssForCausalLM", _llama_config, BIASED, LATE_NORMS),
     "qwen2": _Family("qwen2", "Qwen2ForCausalLM", _qwen_config, QKV),
     "qwen3": _Family("qwen3", "Qwen3ForCausalLM", _qwen_config, has_qk_norms=True),
+    "olmo2": _Family("olmo2", "Olmo2ForCausalLM", _olmo2_config, has_qk_norms=True),
+    "exaone4": _Family("exaone4", "Exaone4ForCausalLM", _exaone4_config, has_qk_norms=True),
+    "gemma": _Family("gemma", "GemmaForCausalLM", lambda keys, config: {"rope_parameters": _rope(keys, config)}),
     "gemma2": _Family("gemma2", "Gemma2ForCausalLM", _gemma2_config),
     "gemma3": _Family("gemma3_text", "Gemma3ForCausalLM", _gemma3_config, has_qk_norms=True),
     "phi3": _Family("phi3", "Phi3ForCausalLM", _phi3_config),
 }
+EXPERT_FAMILIES: Mapping[str, _Family] = {  # of architectures whose file says how many experts a layer has
+    "llama": _Family("mixtral", "MixtralForCausalLM", _llama_config, pairs_rows=True),
+    "qwen2moe": _Family("qwen2_moe", "Qwen2MoeForCausalLM", _qwen2_moe_config, QKV),
+    "qwen3moe": _Family("qwen3_moe", "Qwen3MoeForCausalLM", _qwen3_moe_config, has_qk_norms=True),
+    "olmoe": _Family("olmoe", "OlmoeForCausalLM", _olmo2_config, has_qk_norms=True),
+    "gpt-oss": _Family(
+        "gpt_oss", "GptOssForCausalLM", _gpt_oss_config,
+        (*BIASED, "ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"), LATE_NORMS,
+    ),
+}  # fmt: skip

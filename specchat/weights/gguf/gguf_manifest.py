@@ -70,8 +70,6 @@ class GgufManifest:
             return None
         except (OSError, ValueError) as error:
             raise ModelError(f"{folder}: its {MANIFEST_FILE} cannot be read; remove the folder") from error
-        if "tensors" not in content:  # of a version that converted all weights
-            return None
         manifest = cls._from_json(content)
         _check_files(manifest.files, folder)
         return manifest

@@ -14,7 +14,7 @@ from typing import Any
 
 from specchat.errors import ModelError
 from specchat.weights.gguf.gguf_file import StringArray, one_line
-from specchat.weights.gguf.gguf_splits import SPLITS, Splits
+from specchat.weights.gguf.gguf_splits import Splits, known_splits
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # tokenizer.ggml.token_type
 SPACE = "▁"  # how SentencePiece writes a space
@@ -143,11 +143,11 @@ def _split_merge(merge: str) -> tuple[str, str]:
 
 def _splits(vocabulary: _Vocabulary) -> Splits:
     name = vocabulary.metadata.get("tokenizer.ggml.pre", "default")
-    if name not in SPLITS:
+    if name not in known_splits():
         raise vocabulary.error(
             f"its tokenizer splits words as {name!r}, which is not supported; use the model's *.safetensors"
         )
-    return SPLITS[name]
+    return known_splits()[name]
 
 
 def _byte_level(vocabulary: _Vocabulary) -> JsonObject:

@@ -13,6 +13,7 @@ from specchat.app.agent.agent_loop import (
     MAX_WRONG_CALLS,
     NOT_RUN,
     CallFinished,
+    CallProgressed,
     CallStarted,
     LoopEnded,
     LoopLimits,
@@ -61,6 +62,30 @@ def test_events_of_a_call_stand_between_the_answers(files):
     assert [Finished, CallStarted, CallFinished, RoundStarted, TextDelta, Finished] == kinds
     started = next(each for each in done.events if isinstance(each, CallStarted))
     assert ("read README.md", Effect.READ, "README.md") == (started.summary, started.effect, started.path)
+
+
+class Counting:
+    """A tool that says how far it is."""
+
+    tool, effect = Tool("count", ""), Effect.READ
+
+    def describe(self, arguments):
+        return "count"
+
+    def run_reporting(self, arguments, cancelled):
+        yield from ("one of two", "two of two", ToolOutcome("counted"))
+
+    def run(self, arguments, cancelled):
+        raise AssertionError("its progress would be lost")
+
+
+def test_the_progress_of_a_call_stands_between_its_begin_and_its_outcome(files):
+    done = work(files, [call("count")], "so", tools=[Counting()])
+
+    begun, one, two, end = (each for each in done.events if type(each).__name__.startswith("Call"))
+    assert (CallStarted, CallProgressed, CallProgressed, CallFinished) == tuple(map(type, (begun, one, two, end)))
+    assert ["one of two", "two of two", "counted"] == [one.line, two.line, end.outcome.text]
+    assert begun.call.id == one.call.id == two.call.id
 
 
 @pytest.mark.parametrize(

@@ -40,9 +40,11 @@ KINDS_OF_PLUGIN = (
     "speculators-peagle",
     "dspark",
     "speculators-dspark",
-    "speculators-dflash2",
+    "dflash",
+    "speculators-dflash",
     "mtp-deepseek_v3",
     "mtp-glm4_moe",
+    "mtp-mimo",
 )
 LENGTH, WIDTH, VOCABULARY, DRAFTED = 6, 16, 40, 24
 LLAMA = {
@@ -708,7 +710,7 @@ class Given:
         tensors |= {"target.embedding": self.embedding, "target.output": self.output}
         metadata = {"oracle": oracle, "config": json.dumps(config), "file": file, "second_is_alone": str(alone)}
         content = {key: value.detach().clone().contiguous() for key, value in tensors.items()}
-        folder = OF_PLUGIN if name.startswith(KINDS_OF_PLUGIN) else HERE
+        folder = OF_PLUGIN if name.startswith(KINDS_OF_PLUGIN) or name == "mtp-qwen3" else HERE
         save_file(content, folder / f"{name}.safetensors", metadata=metadata)
         print(name, oracle, tuple(first.shape), tuple(second.shape))
 

@@ -123,7 +123,8 @@ def floor_lines(bench: GpuBench) -> Iterator[Line]:
 def verify_lines(bench: GpuBench) -> Iterator[Line]:
     """`specchat verify` in short: the embedded model with every drafter that it can run, greedy and at 0.8."""
     from specchat.loading.load_engine import load_engine
-    from specchat.profile import DRAFTERS, Profile
+    from specchat.profile.drafter_names import DRAFTERS
+    from specchat.profile.keys import Profile
     from specchat_bench.builtin_prompts import BUILTIN_REQUESTS
     from specchat_bench.lossless_check import VerifySettings, verify_lossless
     from specchat_bench.tokenized_prompts import fitting_prompts

@@ -14,7 +14,7 @@ from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.errors import InputError, UsageError
 from specchat.host.client import SessionRequest
 from specchat.host.protocol import JsonObject
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat_editors.acp import stored_sessions
 from specchat_editors.acp.acp_session import AcpSession, open_session
 from specchat_editors.acp.client_requests import EditorClient, PromptTurn

@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from specchat.app import updates
-from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded
+from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallProgressed, CallStarted, LoopEnded
 from specchat.app.agent.call_consent import ConsentQuestion
 from specchat.app.agent.project_agent import AgentUI
 from specchat.app.consent import ALLOW, ALLOW_ALWAYS, ANSWER_BY_OPTION, REJECT, Answer
@@ -64,7 +64,7 @@ class ToolCallReporter:
 
     def on_event(self, event: AgentEvent) -> None:
         match event:
-            case CallStarted() | CallFinished():
+            case CallStarted() | CallProgressed() | CallFinished():
                 update = updates.call_update(event, self._workspace.path_of)
                 self.shown[event.call.id] = {**update, **self.shown.get(event.call.id, {}), **_changing(update)}
                 self._reporter.send(update)

@@ -17,7 +17,7 @@ import click
 from specchat.cli.options import profile_options, read_profile_layers
 from specchat.errors import UsageError
 from specchat.host.client import SessionRequest
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat_editors.stdio import StdioDescriptors, run_stdio_server
 
 EDITOR_SETTINGS_EXAMPLE = (

@@ -14,7 +14,9 @@ from specchat.app.command_registry import COMMAND_PATTERN, COMMANDS, Command, co
 from specchat.errors import UsageError
 from specchat.host.protocol import JsonObject
 from specchat.hub.runnable_models import local_choices
-from specchat.profile import AGENT_OFF, AGENT_ON, AGENT_PLAN, all_drafters, profile_names
+from specchat.profile.drafter_names import all_drafters
+from specchat.profile.keys import AGENT_OFF, AGENT_ON, AGENT_PLAN
+from specchat.profile.profile_files import profile_names
 from specchat.profile.settings import Settings
 
 ASK_MODE, EDIT_MODE, AUTO_MODE, AGENT_MODE, PLAN_MODE = "ask", "edit", "auto", "agent", "plan"

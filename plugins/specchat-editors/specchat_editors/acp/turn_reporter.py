@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 from specchat.app import updates
-from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallStarted, LoopEnded, RoundStarted
+from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallProgressed, CallStarted, LoopEnded, RoundStarted
 from specchat.app.ask import Answered, Asked, AskEvent
 from specchat.chat.events import (
     Event,
@@ -95,7 +95,7 @@ def stream_answer(
     try:
         for event in events:
             match event:
-                case CallStarted() | CallFinished() | RoundStarted() | LoopEnded():
+                case CallStarted() | CallProgressed() | CallFinished() | RoundStarted() | LoopEnded():
                     on_call(event)
                 case Asked():
                     pass

@@ -1,7 +1,8 @@
-"""`specchat editors`: puts the editor plugins of this package in place, and removes them."""
+"""`specchat editors`: puts the editor plugins of this package in place, and removes them; the schema of profiles."""
 
 from __future__ import annotations
 
+import json
 import tempfile
 from pathlib import Path
 
@@ -23,7 +24,7 @@ VS_CODE = "code"
 
 @click.group()
 def editors() -> None:
-    """Install the plugins for Vim, Neovim, Emacs and VS Code that come with specchat."""
+    """Install the plugins for Vim, Neovim, Emacs and VS Code that come with specchat; help editors with profiles."""
 
 
 @editors.command()
@@ -55,6 +56,14 @@ def install(editor: str, *, uninstall: bool, skips_confirmation: bool, overwrite
     apply_plan(plan, overwrites_changed=overwrite)
     if not uninstall:
         click.echo(plugin.next_step, err=True)
+
+
+@editors.command()
+def schema() -> None:
+    """Print the JSON Schema of profiles, with which editors complete and check them."""
+    from specchat_editors.install.profile_schema import profile_schema
+
+    click.echo(json.dumps(profile_schema(), indent=2))
 
 
 def _show(plan: InstallationPlan, *, overwrites_changed: bool) -> None:

@@ -15,9 +15,10 @@ from typing import TypeVar
 
 from lsprotocol import types
 
+from specchat.chat.events import Finished, TextDelta
 from specchat.chat.fim_request import FimRequest
 from specchat.errors import SpecchatError
-from specchat.host.client import CompletionResult, Conversation, SessionRequest
+from specchat.host.client import Conversation, SessionRequest
 from specchat_editors.lsp.cursor_context import CursorContext, overlapping_chars, trim_completion
 from specchat_editors.lsp.initialization_options import InitializationOptions
 
@@ -32,6 +33,15 @@ ENGINE_TIMEOUT_SECONDS, ANSWER_TIMEOUT_SECONDS = 1.7, 2.0
 MODEL_LOADING = "model_loading"  # the finish reason of a completion without a loaded model
 ANSWERED_REASONS = ("stop", "lines", "block", "inside_line", "length", "timeout")  # of one that a model has written
 AUTOMATIC_MAX_TOKENS, INVOKED_MAX_TOKENS = 64, 256
+
+
+@dataclass(frozen=True)
+class CompletionResult:
+    """The completion of a gap, with the last words of `Conversation.fill` about it; of a cancelled one, no text."""
+
+    text: str
+    finish_reason: str
+    explanation: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,7 +67,14 @@ class EngineConnection:
 
     async def complete(self, gap: FimRequest, cancelled: Flag) -> CompletionResult:
         """The completion from the engine; empty if it is unreachable."""
-        return await self._call(lambda engine: engine.complete(gap, cancelled), CompletionResult("", UNREACHABLE))
+
+        def ask(engine: Conversation) -> CompletionResult:
+            *pieces, end = engine.fill(gap, cancelled)
+            assert isinstance(end, Finished)
+            text = "".join(piece.text for piece in pieces if isinstance(piece, TextDelta))
+            return CompletionResult(text * (end.finish_reason != "cancelled"), end.finish_reason, end.explanation)
+
+        return await self._call(ask, CompletionResult("", UNREACHABLE))
 
     async def models_state(self, *, requests_loading: bool) -> ModelsState:
         """The state of the models. On request they are loaded as soon as there is room."""

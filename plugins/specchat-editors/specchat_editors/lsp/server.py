@@ -18,7 +18,7 @@ from specchat.app.edit_progress import RewriteAlignment
 from specchat.chat.events import Notice, Routed, Stage, TextDelta
 from specchat.errors import CancelledError, NoChangeError, SpecchatError
 from specchat.host.client import SessionRequest
-from specchat.profile import DEFAULT_PROFILE
+from specchat.profile.profile_files import DEFAULT_PROFILE
 from specchat.profile.settings import Settings
 from specchat_editors.lsp.code_actions import (
     EDIT_COMMAND,

@@ -141,7 +141,7 @@ def test_fields_become_a_request():
     assert {"prompt.system": "be brief", "sampling.top_p": 0.9, "sampling.top_k": 4} == asked.changes
 
 
-def test_blocks_of_text_are_its_lines_and_earlier_thoughts_are_left_out():
+def test_blocks_of_text_are_its_lines_and_a_thought_is_no_part_of_them():
     blocks = [{"type": "text", "text": "one", "cache_control": {"type": "ephemeral"}}, {"type": "text", "text": "two"}]
     answer = [{"type": "thinking", "thinking": "hm", "signature": ""}, {"type": "text", "text": "1"}]
 
@@ -223,6 +223,13 @@ def test_errors_are_those_of_anthropic(served, path, body, status, kind):
 
     assert (status, "error", kind) == (told[0], told[1]["type"], told[1]["error"]["type"])
     assert told[1]["error"]["message"]
+
+
+def test_a_thread_is_refused_with_the_code_by_which_the_package_sends_everything(served):
+    status, told = raw(served, "POST", PATH, json.dumps(message("hello", thread={"id": "x"})))
+
+    assert (400, "invalid_request_error") == (status, told["error"]["type"])
+    assert {"error_code": "thread_unsupported_request", "unsupported": ["thread"]} == told["error"]["details"]
 
 
 def test_an_error_in_a_stream_is_an_event(served):

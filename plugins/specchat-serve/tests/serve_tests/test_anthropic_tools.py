@@ -106,7 +106,7 @@ def test_blocks_become_calls_and_results():
     )  # fmt: skip
 
     call = ToolCall("1", "read", '{"path": "a.py"}')
-    assert (Turn("look", answer="so", tool_calls=(call,)),) == asked.turns
+    assert (Turn("look", answer="so", thinking="hm", tool_calls=(call,)),) == asked.turns
     assert ("quick", (ToolResult("1", "read", "five"),)) == (asked.request.text, asked.request.tool_results)
     assert (Tool("read", "Read.", '{"type": "object"}'), Tool("write")) == asked.request.tools
 

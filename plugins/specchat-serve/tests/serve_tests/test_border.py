@@ -8,6 +8,7 @@ from specchat.chat.request import AnswerFormat
 from specchat_serve.anthropic_messages import translate_message
 from specchat_serve.api_errors import RequestError
 from specchat_serve.json_fields import Body, Border, parse_json_body
+from specchat_serve.llama_server_api import translate_llama_completion
 from specchat_serve.ollama_api import translate_generate, translate_ollama_chat
 from specchat_serve.openai_chat import translate_chat
 from specchat_serve.openai_completions import translate_completion
@@ -23,6 +24,7 @@ APIS = {  # how each reads a body, and the smallest one
     "messages": (translate_message, {"messages": HELLO, "max_tokens": 5}),
     "ollama": (translate_ollama_chat, {"model": "ours", "messages": HELLO}),
     "generate": (translate_generate, {"model": "ours", "prompt": "hello"}),
+    "llama": (translate_llama_completion, {"prompt": "hello"}),
 }
 TOOL = {"name": "read", "description": "Read.", "parameters": {"type": "object"}}
 FUNCTION = {"type": "function", "function": TOOL}
@@ -86,7 +88,8 @@ def test_fields_without_effect_on_the_text_are_not_told():
         ("chat", {"chat_template_kwargs": {"other": 1, "thinking": True}}, ["chat_template_kwargs.other"]),
         ("chat", {"structured_outputs": {"grammar": "x", "json": {"type": "object"}}}, ["structured_outputs.grammar"]),
         ("chat", {"tools": [{"type": "web_search"}, FUNCTION]}, ["tools[0]"]),
-        ("responses", {"truncation": "auto", "top_logprobs": 5}, ["truncation", "top_logprobs"]),
+        ("responses", {"truncation": "auto"}, ["truncation"]),
+        ("chat", {"ignore_eos": True}, ["ignore_eos"]),
         ("responses", {"tools": [{"type": "local_shell"}, {"type": "mcp"}]}, ["tools[0]", "tools[1]"]),
         ("responses", {"input": [*HELLO, {"type": "web_search_call", "id": "x"}]}, ["input[1]"]),
         ("messages", {"tools": [{"type": "web_search_20250305", "name": "x"}, ANTHROPIC_TOOL]}, ["tools.0"]),
@@ -109,6 +112,60 @@ def test_forms_of_other_servers_are_used():
         assert by_schema == ask("chat", **fields).request.request.answer_format
     for fields in ({"guided_choice": ["a", "b"]}, {"structured_outputs": {"choice": ["a", "b"]}}):
         assert by_choice == ask("responses", **fields).request.request.answer_format
+
+
+def test_a_raw_completion_has_a_form_too():
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}}
+    form = AnswerFormat.parse("schema", schema)
+    nested = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+
+    for fields in ({"response_format": nested}, {"guided_json": schema}, {"json_schema": schema}):
+        assert form == ask("completions", **fields).request.answer_format
+        assert [] == left_out("completions", **fields)
+    assert form == ask("llama", json_schema=schema).request.answer_format
+    assert form == ask("generate", raw=True, format=schema).request.answer_format
+    for api, fields in (("completions", {"guided_json": schema}), ("generate", {"format": schema})):
+        with pytest.raises(RequestError, match="suffix: what fills a gap has no form"):
+            ask(api, suffix="after", **fields)
+    with pytest.raises(RequestError, match="grammar: "):
+        ask("completions", grammar="root ::= x")
+
+
+THOUGHT = "I must look first."
+THOUGHTS = {
+    "chat": ({"role": "assistant", "content": "so", "reasoning_content": THOUGHT},),
+    "ollama": ({"role": "assistant", "content": "so", "thinking": THOUGHT},),
+    "messages": ({
+        "role": "assistant",
+        "content": [
+            {"type": "thinking", "thinking": THOUGHT, "signature": ""}, {"type": "redacted_thinking", "data": "x"},
+            {"type": "text", "text": "so"},
+        ],
+    },),
+    "responses": (
+        {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": THOUGHT}]},
+        {"role": "assistant", "content": "so"},
+    ),
+}  # fmt: skip
+
+
+@each_row("api", list(THOUGHTS))
+def test_a_thought_before_an_earlier_answer_is_that_of_its_turn(api):
+    field = "input" if api == "responses" else "messages"
+    [turn] = ask(api, **{field: [*HELLO, *THOUGHTS[api], *HELLO]}).request.turns
+
+    assert (THOUGHT, "so") == (turn.thinking, turn.answer)
+
+
+def test_a_thought_has_several_names_and_one_that_is_no_text_is_none():
+    for fields, thought in (
+        ({"reasoning": THOUGHT}, THOUGHT), ({"reasoning": {"effort": "low"}, "reasoning_content": 5}, "")
+    ):  # fmt: skip
+        said = {"role": "assistant", "content": "so", **fields}
+        assert thought == ask("chat", messages=[*HELLO, said, *HELLO]).request.turns[0].thinking
+    summary = {"type": "reasoning", "summary": [{"type": "summary_text", "text": THOUGHT}], "encrypted_content": "x"}
+    said = ask("responses", input=[*HELLO, summary, {"role": "assistant", "content": "so"}, *HELLO])
+    assert THOUGHT == said.request.turns[0].thinking
 
 
 def test_tools_that_anthropic_describes_are_offered():

@@ -138,6 +138,28 @@ def test_a_schema_forms_the_answer(client):
     assert set(json.loads(answer)) == {"ok"}
 
 
+def test_a_raw_completion_has_the_form_of_a_schema_and_ends_in_time(client):
+    told = client.completions.create(
+        model="embedded", prompt="It is", max_tokens=24, extra_body={"guided_json": SCHEMA}
+    )
+
+    assert {"ok"} == set(json.loads(told.choices[0].text))
+
+
+def test_a_raw_completion_goes_on_to_its_limit_if_it_is_asked(client):
+    body = {"messages": [QUESTION]}
+    prompt = client.post("../apply-template", body=body, cast_to=dict[str, str])["prompt"]
+    ended, whole = (
+        client.completions.create(
+            model="embedded", prompt=prompt, max_tokens=400, temperature=0, extra_body={"ignore_eos": ignores}
+        )
+        for ignores in (False, True)
+    )
+
+    assert ("stop", "length") == (ended.choices[0].finish_reason, whole.choices[0].finish_reason)
+    assert 400 == whole.usage.completion_tokens > ended.usage.completion_tokens
+
+
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "write"}}], ids=str)
 def test_a_forced_call_fits_its_tool_and_its_result_continues_the_session(client, choice):
     first = ask(client, QUESTION, tools=TOOLS, tool_choice=choice, max_tokens=100)

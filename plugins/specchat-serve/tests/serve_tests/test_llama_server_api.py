@@ -12,7 +12,7 @@ import pytest
 
 from serve_tests.conftest import MODEL, Served, raw
 from specchat.host.client import SessionRequest
-from specchat.profile import Sampling
+from specchat.profile.keys import Sampling
 from specchat.profile.settings import read_settings
 from specchat_serve.api_errors import RequestError
 from specchat_serve.authorization import AccessPolicy
@@ -228,10 +228,35 @@ def test_a_bias_is_of_the_tokens_of_a_text(served, bias):
         assert 200 == post(served, path, **body, logit_bias=bias)[0]
 
 
-def test_too_many_texts_with_a_bias_are_an_error(served):
-    status, told = post(served, "/completion", prompt="x", logit_bias={f"a{number}": 1 for number in range(300)})
+@each_row(
+    "name, body",
+    [
+        ("logit_bias", {"prompt": "x", "logit_bias": {f"a{number}": 1 for number in range(300)}}),
+        ("prompt", {"prompt": [5, *(f"a{number}" for number in range(300))]}),
+    ],
+)
+def test_too_many_texts_are_an_error_that_names_their_field(served, name, body):
+    status, told = post(served, "/completion", **body)
 
-    assert (400, "logit_bias") == (status, told["error"]["param"])
+    assert (400, name) == (status, told["error"]["param"])
+    assert told["error"]["message"].startswith(f"{name}: give at most")
+
+
+def test_a_completion_goes_on_to_its_limit_if_it_is_asked(served):
+    told = post(served, "/completion", prompt="ab", ignore_eos=True, logit_bias={"5": -2})[1]["generation_settings"]
+    plain = post(served, "/completion", prompt="ab", ignore_eos=False)[1]["generation_settings"]
+
+    assert ([{"token": 5, "bias": -2}, {"token": 0, "bias": None}], True) == (told["logit_bias"], told["ignore_eos"])
+    assert ([], False) == (plain["logit_bias"], plain["ignore_eos"])
+    assert 200 == post(served, "/v1/completions", prompt="ab", ignore_eos=True)[0]
+
+
+def test_a_completion_has_the_form_of_a_schema(served):
+    schema = {"type": "object"}
+
+    assert "in the form of schema" == post(served, "/completion", prompt="ab", json_schema=schema)[1]["content"]
+    asked = {"prompt": "ab", "json_schema": schema, "max_tokens": 40}
+    assert "in the form of schema" == post(served, "/v1/completions", **asked)[1]["choices"][0]["text"]
 
 
 @pytest.mark.parametrize("path", ["/models", "/health"])

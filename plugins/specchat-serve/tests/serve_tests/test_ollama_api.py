@@ -153,6 +153,28 @@ def test_the_model_is_listed(served):
     )
 
 
+def test_clients_find_the_model_where_they_look_for_it(served):
+    (listed,) = raw(served, "GET", "/api/tags")[1]["models"]
+    post(served, "/api/generate", prompt="hello")
+    (running,) = raw(served, "GET", "/api/ps")[1]["models"]
+
+    assert 64 == len(listed["digest"]) and listed["digest"] == running["digest"]
+    assert datetime.fromisoformat(running["expires_at"]) and "size_vram" in running
+    assert (200, {"status": "success"}) == post(served, "/api/pull")
+
+
+def test_each_line_has_the_probabilities_of_its_text(served):
+    question = [{"role": "user", "content": "guess 2"}]
+    whole = post(served, "/api/chat", messages=question, logprobs=True, top_logprobs=2)[1]
+    *pieces, _ = lines(served, "/api/chat", messages=question, logprobs=True, top_logprobs=2)
+
+    assert whole["message"]["content"] == "".join(each["token"] for each in whole["logprobs"])
+    assert {2} == {len(each["top_logprobs"]) for each in whole["logprobs"]}
+    for piece in pieces:
+        assert piece["message"]["content"] == "".join(each["token"] for each in piece["logprobs"])
+    assert "logprobs" not in post(served, "/api/chat", messages=question)[1]
+
+
 def test_the_model_is_described_from_its_files(runtime):
     with Served(ServeConfig((MODEL,), SessionRequest(), AccessPolicy(), "embedded")) as served:
         (model,) = raw(served, "GET", "/api/tags")[1]["models"]
@@ -254,7 +276,7 @@ def test_a_wrong_or_unsupported_field_is_an_error_with_its_name(body, param):
         ({"template": "{{ .Prompt }}"}, "template"),
         ({"context": [1, 2]}, "context"),
         ({"suffix": "x", "options": {"temperature": 1}}, "temperature"),
-        ({"suffix": "x", "format": "json"}, "prompt"),
+        ({"suffix": "x", "format": "json"}, "suffix"),
         ({"suffix": "x", "system": "be brief"}, "prompt"),
     ],
 )

@@ -20,7 +20,7 @@ from specchat.chat.events import (
 )
 from specchat.chat.request import AnswerFormat, Request, TokenBias
 from specchat.chat.transcript import Turn
-from specchat.errors import ContextError, HostError, UsageError
+from specchat.errors import ContextError, HostError, InputError, UsageError
 from specchat_serve.api_errors import RequestError, to_api_error
 from specchat_serve.engine_request import GREETING, EngineRequest
 from specchat_serve.openai_chat import ChatReply, translate_chat
@@ -203,6 +203,7 @@ def test_a_limit_of_zero_tokens_is_an_error(limit):
     [
         (UsageError("no"), 400, "invalid_request_error"),
         (ContextError("no"), 400, "invalid_request_error"),
+        (InputError("no"), 400, "invalid_request_error"),  # of a chat template that refuses a conversation
         (HostError("no"), 503, "server_error"),
         (RequestError("no", status=404), 404, "invalid_request_error"),
     ],

@@ -13,7 +13,7 @@ from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import TokenBias
 from specchat.errors import UsageError
 from specchat.host.client import SessionRequest
-from specchat.profile import Sampling
+from specchat.profile.keys import Sampling
 from specchat.profile.settings import read_settings
 from specchat_serve.api_errors import RequestError
 from specchat_serve.authorization import AccessPolicy

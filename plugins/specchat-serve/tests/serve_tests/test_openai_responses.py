@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import openai
 import pytest
 
 from serve_tests.conftest import MODEL, Served, asking, becomes, raw, sse_events, until
-from specchat.chat.events import Finished, Totals
+from specchat.chat.events import CommittedToken, Finished, LikelyToken, StepDone, TextDelta, Totals
 from specchat.chat.request import AnswerFormat, Request
 from specchat.chat.transcript import Turn
 from specchat.host.client import SessionRequest
@@ -97,6 +98,36 @@ def test_an_answer_that_is_cut_is_incomplete():
     assert b"event: response.incomplete\n" in reply.end()
 
 
+@each_row("fields, likely", [({"top_logprobs": 1}, 1), ({"include": ["message.output_text.logprobs"]}, 0)])
+def test_the_probabilities_of_the_text_stand_in_its_part_and_in_its_pieces(fields, likely):
+    assert read(**fields).request.wants_probabilities
+    reply, pieces, sent = translate_response({"input": "hello", **fields}, ("ours",)).reply, (b"one ", b"two"), b""
+    for piece in pieces:
+        token = CommittedToken(1, piece, "target", 0.5, (LikelyToken(b"it", 0.5), LikelyToken(b"x", 0.25)))
+        reply.answer.on_event(StepDone((), (), (token,), 0.0, 0.0))
+        sent += reply.delta(reply.answer.on_event(TextDelta(piece.decode())))
+    reply.answer.on_event(Finished("stop", Totals()))
+    events = [
+        json.loads(line.removeprefix(b"data: ")) for line in (sent + reply.end()).splitlines() if line[:1] == b"d"
+    ]
+
+    deltas = [event for event in events if event["type"] == "response.output_text.delta"]
+    assert [["one "], ["two"]] == [[each["token"] for each in event["logprobs"]] for event in deltas]
+    [done] = [event for event in events if event["type"] == "response.output_text.done"]
+    [part] = events[-1]["response"]["output"][0]["content"]
+    assert ["one ", "two"] == [each["token"] for each in done["logprobs"]] == [e["token"] for e in part["logprobs"]]
+    assert (math.log(0.5), likely) == (part["logprobs"][0]["logprob"], len(part["logprobs"][0]["top_logprobs"]))
+
+
+def test_a_client_reads_the_probabilities_of_a_response(served):
+    include = ["message.output_text.logprobs"]
+    told = respond(served, "count 2", include=include, top_logprobs=2)
+
+    assert 2 == told.top_logprobs
+    assert told.output_text == "".join(each.token for each in told.output[0].content[0].logprobs)
+    assert [] == respond(served, "count 2").output[0].content[0].logprobs
+
+
 def test_fields_become_a_request():
     asked = read(instructions="be brief", max_output_tokens=5, temperature=0.5, top_p=0.9)
 
@@ -104,7 +135,7 @@ def test_fields_become_a_request():
     assert {"prompt.system": "be brief", "sampling.top_p": 0.9} == asked.changes
 
 
-def test_items_of_reasoning_are_left_out():
+def test_items_of_reasoning_without_a_text_are_left_out():
     thought = {"type": "reasoning", "id": "rs_1", "summary": []}
 
     said = [item("developer", "be brief"), item("user", "1"), thought, item("assistant", "2"), item("user", "3")]

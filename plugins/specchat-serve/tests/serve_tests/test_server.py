@@ -187,6 +187,17 @@ def test_every_other_request_gets_an_error_object(served, method, path, body, st
     assert told[0] == status and told[1]["error"]["message"]
 
 
+def test_what_is_left_out_stands_in_each_answer_and_once_in_the_log(served):
+    bodies = [
+        json.dumps({"messages": [{"role": "user", "content": "hello"}], name: 5}) for name in ("odd", "odd", "new")
+    ]
+    told = [raw(served, "POST", "/v1/chat/completions", body)[1]["usage"]["specchat"]["notices"] for body in bodies]
+
+    odd, new = (f"{name} is left out: this server does not know it" for name in ("odd", "new"))
+    assert [[odd], [odd], [new]] == told
+    assert [1, 1] == [served.said.count(odd), served.said.count(new)]
+
+
 def test_a_request_over_the_size_limit_is_an_error(served):
     told = raw(served, "POST", "/v1/chat/completions", " " * (MAX_LINE_BYTES + 1))
 

@@ -23,6 +23,8 @@ STREAMS = [
     ("/v1/messages", {"messages": READING, "max_tokens": 5}, ": reading 1 of 3 tokens", "event: error"),
     ("/api/chat", {"model": MODEL, "messages": READING}, '"content": ""', "the server cancelled"),
     ("/api/generate", {"model": MODEL, "prompt": "read"}, '"response": ""', "the server cancelled"),
+    ("/v1/completions", {"prompt": "slowly"}, ": waiting for the engine", "the server cancelled"),
+    ("/completion", {"prompt": "slowly"}, ": waiting for the engine", "the server cancelled"),
 ]
 
 

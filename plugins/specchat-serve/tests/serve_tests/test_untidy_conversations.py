@@ -84,6 +84,8 @@ ANSWERED: dict[str, list[Item]] = {
     "developer text after a result": [USER, ONE, ("result", "1"), ("developer", "be brief")],
     "the assistant first": [ANSWER, USER],
     "the assistant last": [USER, ANSWER],
+    "two answers at the end": [USER, ANSWER, ANSWER],
+    "two answers in between": [USER, ANSWER, ANSWER, USER],
     "two users": [USER, USER],
     "an empty answer": [USER, ("assistant", ""), USER],
     "an empty system message": [("system", ""), USER],

@@ -11,7 +11,8 @@ from specchat.chat.sum_totals import add_totals
 from specchat.errors import UsageError
 from specchat.history.history_reader import HistoryReader, StoredTurn
 from specchat.host.protocol import request_from_json, totals_from_json
-from specchat.profile import RouteRule, load_profile
+from specchat.profile.keys import RouteRule
+from specchat.profile.profile_files import load_profile
 
 ALL_ANSWERS = "all"
 

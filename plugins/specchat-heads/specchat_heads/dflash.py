@@ -1,8 +1,9 @@
-"""DFlash (arXiv 2602.06036): a head fills a block of mask tokens in one pass: the draft.
+"""DFlash (arXiv 2602.06036), DFlash-2 and DSpark: a head fills a block of mask tokens in one pass: the draft.
 
 The head turns the target's hidden states of the text into keys and values of its own, once for every token. A block is
 the last committed token with mask tokens behind it. All positions are predicted at once and independently of each
-other, so the draft is a chain (`block_chain.py`).
+other, so the draft is a chain (`block_chain.py`). DFlash-2 and DSpark correct the slots one by one, and with DSpark's
+confidence head the chain ends before a token that the head does not trust.
 
 The head's cache holds only the states of the text, so a truncation drops rows. The head attends to no more tokens than
 its training length.
@@ -10,18 +11,18 @@ its training length.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from specchat.drafters.block_chain import chain_of_block
 from specchat.drafters.head_drafter import HeadDrafter
-from specchat.drafters.heads.spec import DFLASH
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.model import Model
 from specchat.engine.tree import DraftTree
+from specchat_heads.block_chain import chain_of_block
 
 if TYPE_CHECKING:
-    from specchat.drafters.heads.dflash_head import DFlashHead
     from specchat.drafters.registry import DraftingResources
+    from specchat_heads.dflash_head import DFlashHead
 
 
 class DFlashDrafter(HeadDrafter["DFlashHead"]):
@@ -41,6 +42,9 @@ class DFlashDrafter(HeadDrafter["DFlashHead"]):
         return chain_of_block(context, block, self.name, self.head.draft_to_target_ids)
 
 
-def build(resources: DraftingResources) -> Drafter | None:
-    head = resources.heads.get(DFLASH)
+def _build(resources: DraftingResources, kind: str) -> Drafter | None:
+    head = resources.heads.get(kind)
     return DFlashDrafter(cast("DFlashHead", head), resources.target) if head is not None else None
+
+
+build_dflash, build_dflash2, build_dspark = (partial(_build, kind=kind) for kind in ("dflash", "dflash2", "dspark"))

@@ -3,7 +3,7 @@
 The text is present as keys and values only: each layer projects them from the target's hidden states, once per token.
 A block is the last committed token, followed by mask tokens. Its slots see the text and each other, and each slot
 predicts the token at its own position (in some checkpoints, the next one). The rows of a block are never committed.
-Heads of plugins can have other layers (`backbone`), and correct each slot by the token before it (`blocks`).
+DFlash-2 and DSpark have other layers (`backbone`), or correct each slot by the token before it (`blocks`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from specchat.drafters.block_chain import DraftedBlocks
 from specchat.drafters.heads.backbone import HeadBackbone
 from specchat.drafters.heads.draft_head import TESTED_DEPTH, CachingHead, TargetSample
 from specchat.drafters.heads.spec import HeadSpec
@@ -24,13 +23,15 @@ from specchat.forward.attention import AttentionMask
 from specchat.forward.batch import RowBatch
 from specchat.forward.llama.decoder_layer import AttentionModule
 from specchat.weights.tensor_files import WeightLoader
+from specchat_heads.block_chain import DraftedBlocks
+from specchat_heads.block_spec import BlockSpec
 
 
 class DFlashHead(CachingHead):
     backbone: type[HeadBackbone] = HeadBackbone
 
     def __init__(self, spec: HeadSpec, loader: WeightLoader, target: Model) -> None:
-        assert spec.block_config is not None, "inspection accepted a block head without a block"
+        assert isinstance(spec, BlockSpec), "a block head without a block"
         self.kind, self.context_window, self.block_config = spec.kind, spec.context_window, spec.block_config
         self.tokens_ahead = spec.tokens_ahead
         self.hidden_state_layers = spec.hidden_state_layers_for(target.layer_count)
@@ -70,8 +71,10 @@ class DFlashHead(CachingHead):
         starts = torch.tensor(positions).repeat_interleave(config.block_size)
         batch = self._block_batch(block_tokens, starts, cache.length, first_position)
         masks = {window: self._mask(batch, starts, window) for window in self._backbone.stack.sliding_windows}
-        embeddings = self._backbone.embed(block_tokens.flatten().to(self.pool.layout.device))
-        states = self._backbone.forward(embeddings, batch, cache, masks=masks).final.view(*block_tokens.shape, -1)
+        device = self.pool.layout.device
+        embeddings = self._backbone.embed(block_tokens.flatten().to(device))
+        output = self._backbone.forward_batch(embeddings, batch.to_device(cache, masks, device), None, ())
+        states = output.final.view(*block_tokens.shape, -1)
         states = (states if config.samples_from_anchor else states[:, 1:])[:, :tokens_ahead]
         logits = self._backbone.lm_head(states.flatten(0, 1)).view(*states.shape[:2], -1)
         return self.blocks(logits, states)

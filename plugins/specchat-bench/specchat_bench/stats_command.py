@@ -7,9 +7,9 @@ import click
 
 from specchat.cli.notes import print_note, print_rows
 from specchat.history.history_reader import HistoryReader
-from specchat.host.answer_sums import GROUPINGS, AnswerTotals, all_turns, sum_by_group
 from specchat.host.protocol import impossible_numbers
 from specchat.host.spawn import history_path
+from specchat_bench.answer_sums import GROUPINGS, AnswerTotals, all_turns, sum_by_group
 
 NO_ANSWERS_MESSAGE = "no answers yet"
 

@@ -12,9 +12,12 @@ from specchat.acceptance_counts import Acceptance
 from specchat.chat.events import Totals
 from specchat.history.history_reader import StoredAnswer, Thread
 from specchat.history.history_writer import HistoryWriter
-from specchat.host.answer_sums import GROUPINGS
 from specchat.host.spawn import history_path
+from specchat_bench.answer_sums import GROUPINGS, AnswerTotals
+from tests.cli.conftest import own_runtime  # noqa: F401 (a fixture)
 from tests.front import command
+from tests.test_accessibility import WIDTHS, on_columns, too_long, words_of
+from tests.test_one_number import RATE, TOTALS, of_steps
 
 PLAIN = Totals(completion_tokens=10, steps=10, verify_seconds=1.0)
 GUESSED = Totals(
@@ -114,3 +117,24 @@ def test_a_day_is_that_of_the_question(monkeypatch):
     kept(("auto", GUESSED))
 
     assert rows(monkeypatch, "--by", "day")[1][0] == time.strftime("%Y-%m-%d")
+
+
+def cells(totals: Totals) -> list[str]:
+    sums = AnswerTotals("all")
+    sums.add(totals)
+    return sums.cells()
+
+
+def test_it_shows_the_speedup_and_the_acceptance_that_every_other_place_shows():
+    for shown, totals in TOTALS.items():
+        assert (shown if shown[:1].isdigit() else "") == cells(totals)[5]
+    assert [f"{RATE:.0%}", "67% 50% 100%"] == cells(of_steps())[6:8]
+
+
+def test_the_table_has_all_its_words_at_every_width(monkeypatch):
+    kept(("auto", GUESSED), ("plain", PLAIN))
+    shown = {columns: on_columns(monkeypatch, columns, "stats") for columns in WIDTHS}
+
+    for columns, ran in shown.items():
+        assert not too_long(ran.out.decode() + ran.err, columns)
+        assert words_of(ran.out.decode()) == words_of(shown[100].out.decode())

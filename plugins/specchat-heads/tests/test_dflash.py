@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from functools import lru_cache
+
+import plugin_heads  # noqa: F401 - adds the tiny heads
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
-from specchat.drafters.block_chain import DraftedBlocks
-from specchat.drafters.dflash import DFlashDrafter
+from specchat.drafters.heads.detect import inspect_head
+from specchat.drafters.heads.selftest import load_selected_head, self_test
+from specchat.drafters.plugin_guard import PluginDrafterGuard
 from specchat.engine.decode import Generation, GenerationConfig
+from specchat.engine.model import FINAL_NORM, Model
 from specchat.engine.sampling import LogitRows, Sampler
-from tests.tiny import VOCABULARY, write
-from tests.tiny_heads import drafted, prefilled, read
+from specchat.errors import ModelError
+from specchat.loading.load_engine import load_engine
+from specchat.weights.load import load_model
+from specchat.weights.load_options import EMBEDDED, LoadOptions
+from specchat_heads.block_chain import DraftedBlocks
+from specchat_heads.block_spec import BlockConfig
+from specchat_heads.dflash import DFlashDrafter
+from specchat_heads.dflash_head import DFlashHead
+from tests.faults.weights import load_hostile
+from tests.tiny import SPEAKING, VOCABULARY, target, tiny_profile, write
+from tests.tiny_heads import CPU, drafted, prefilled, read, saved_head, tiny_head
 
 TEXT = [7, 3, 9, 12, 40, 41, 42, 60, 61] * 3
 SAMPLERS = {"greedy": Sampler(), "T1": Sampler(1.0, seed=4), "penalty": Sampler(0.8, repetition_penalty=1.3, seed=2)}
@@ -127,3 +144,63 @@ def test_without_memory_for_its_kv_cache_it_drafts_nothing():
     drafter.head.pool.budget_bytes = 1
 
     assert len(drafted(writing, drafter)) == 1
+
+
+@lru_cache
+def embedded_target() -> Model:
+    return load_model(EMBEDDED / "target", LoadOptions(device="cpu", dtype="float32"))
+
+
+class OracleHead(DFlashHead):
+    """A block head with the logits of the target itself."""
+
+    hidden_state_layers, draft_to_target_ids, tokens_ahead = (FINAL_NORM,), None, 2
+    block_config = BlockConfig(block_size=3, mask_token_id=0)
+
+    def __init__(self):
+        self.pool = tiny_head("dflash", target("dense-llama")).pool
+
+    def prefill(self, hidden_states, position, cache):
+        self.logits = embedded_target().compute_logits(hidden_states)
+
+    def draft_block(self, tokens, positions, cache, first_position=0, tokens_ahead=None):
+        last = len(self.logits) - 1
+        rows = torch.tensor([[min(position + step, last) for step in range(tokens_ahead)] for position in positions])
+        return DraftedBlocks(self.logits[rows])
+
+
+@pytest.mark.full
+def test_a_block_is_compared_with_the_tokens_after_its_anchor():
+    result = self_test(OracleHead(), embedded_target(), [(1,), (300,)])
+
+    assert result.greedy_by_depth == (1.0, 1.0)
+
+
+def test_tensors_that_do_not_fit_together_are_refused(tmp_path):
+    folder = shutil.copytree(saved_head("dflash"), tmp_path / "head")
+    tensors = load_file(folder / "model.safetensors")
+    save_file(tensors | {"norm.weight": tensors["norm.weight"][:1].contiguous()}, folder / "model.safetensors")
+
+    with pytest.raises(ModelError):
+        load_selected_head(inspect_head(folder), target("dense-llama"), None, CPU, tmp_path / "cache")
+
+
+@pytest.mark.full
+def test_a_damaged_file_is_refused_in_a_line_or_computes(tmp_path):
+    loads = load_hostile("dflash", tmp_path, count=40, seed=1)
+
+    assert [] == loads.faults
+    assert loads.refused > 0
+
+
+def test_it_drafts_in_an_engine_for_its_target(tmp_path):
+    shutil.copytree(saved_head("dflash"), tmp_path, dirs_exist_ok=True)
+    config = json.loads((tmp_path / "config.json").read_text()) | {"vocab_size": SPEAKING, "num_target_layers": 2}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+
+    engine = load_engine(tiny_profile().override({"models.heads": [str(tmp_path)]}))
+
+    with engine.create_session() as session:
+        assert isinstance(session.drafters["dflash"], PluginDrafterGuard)
+        assert "dflash" in session.chooser.drafters
+    assert engine.memory_bytes()["dflash"] > 0

@@ -1,23 +1,27 @@
-"""`specchat inspect` and `specchat sessions`: what stands in the history, without an engine."""
+"""`specchat inspect`: what stands in the history, without an engine."""
 
 from __future__ import annotations
 
-import json
 import re
 from contextlib import closing
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
 
 from specchat.acceptance_counts import Acceptance
+from specchat.app.command_registry import ChatState
 from specchat.chat.events import CommittedToken, StepDone, Totals
 from specchat.history.history_reader import StoredAnswer, Thread
 from specchat.history.history_writer import HistoryWriter
 from specchat.history.step_encoding import StepPacker
+from specchat.host.client import Conversation
 from specchat.host.spawn import history_path
+from tests.app.test_command_registry import do
+from tests.cli.conftest import own_runtime  # noqa: F401 (a fixture)
 from tests.each_row import each_row
 from tests.front import Ran, command
+from tests.host.conftest import runtime  # noqa: F401 (a fixture)
+from tests.test_terminal import HOSTILE, obeyed
 
 TOTALS = Totals(
     completion_tokens=4,
@@ -52,7 +56,7 @@ def colours(monkeypatch):
 
 
 @pytest.fixture
-def kept(own_runtime):
+def kept(own_runtime):  # noqa: F811
     """A conversation of two answers, the first without a record, and a copy of it."""
     recording = StepPacker()
     for step in STEPS:
@@ -151,54 +155,25 @@ def test_what_is_not_there_is_said(monkeypatch, arguments, said):
     assert said in ran.err
 
 
-@pytest.mark.usefixtures("kept")
-def test_conversations_are_listed_and_searched(monkeypatch):
-    lines = command(monkeypatch, "sessions", "list").out.decode().splitlines()
-    found = command(monkeypatch, "sessions", "list", "question", "0").out.decode().splitlines()
-
-    assert sorted((line.split()[0], line.split("  ")[-1]) for line in lines) == [("aaaa", "cats"), ("bbbb", "a copy")]
-    assert [row.split()[0] for row in found] == ["aaaa"]
-
-
-def test_chats_are_listed_before_questions_with_model_folder_and_length(monkeypatch):
-    home = str(Path.home())
-    chat = Thread("aaaa", "cats", folder=f"{home}/work")
+def test_a_terminal_obeys_nothing_of_an_answer(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    recording = StepPacker()
+    recording.add(StepDone((), (), (CommittedToken(7, HOSTILE.encode(), "target"),), 0.0, 0.25))
     with closing(HistoryWriter(history_path())) as history:
-        history.store_settings("aaaa", {"profile": {"models": {"target": "HuggingFaceTB/SmolLM2-135M"}}})
-        for turn, parent in (("1", None), ("2", "1")):
-            history.start_turn(chat, turn, parent, {"text": "why"})
-        history.start_turn(Thread("bbbb", "dogs", kind="ask", folder="/elsewhere"), "3", None, {"text": "why"})
-        history.store_settings("cccc", {"profile": {"models": {"target": "/models/tiny.gguf"}}})
-        history.start_turn(Thread("cccc", "birds"), "4", None, {"text": "why"})
-        history.start_turn(Thread("dddd", "an edit", kind="edit"), "5", None, {"text": "why"})
+        history.start_turn(Thread("aaaa", HOSTILE), "0", None, {"text": HOSTILE})
+        answered = StoredAnswer(HOSTILE, variant="auto", seed=5)
+        history.finish_turn("0", answered, "stop", asdict(TOTALS), recording.packed())
 
-    listed = command(monkeypatch, "sessions", "list").out.decode().splitlines()
+    ran = inspect(monkeypatch, "aaaa", on_terminal=True)
 
-    assert [[field for n, field in enumerate(line.split("  ")) if n != 1] for line in listed] == [
-        ["cccc", "chat", "tiny.gguf", "1 question", "birds"],
-        ["aaaa", "chat", "SmolLM2-135M", "~/work", "2 questions", "cats"],
-        ["bbbb", "ask", "/elsewhere", "1 question", "dogs"],
-    ]
+    assert "good" in ran.out.decode()
+    assert obeyed(ran) == []
 
 
-@pytest.mark.usefixtures("kept")
-def test_a_conversation_is_exported_in_both_formats(monkeypatch, tmp_path):
-    as_text = command(monkeypatch, "sessions", "export", "aa").out.decode()
+def test_it_is_drawn_as_in_the_line_mode(runtime, monkeypatch):  # noqa: F811
+    chat = ChatState(Conversation())
+    do(chat, "guess 3")
 
-    assert as_text.startswith("# cats\n\n> question 0\n\nThe cat\n sat\n")
-    first = command(monkeypatch, "sessions", "export", "aaaa", "-o", str(tmp_path / "a.md"))
-    second = command(monkeypatch, "sessions", "export", "aaaa", "-o", str(tmp_path / "a.md"))
-    assert (first.code, (tmp_path / "a.md").read_text()) == (0, as_text)
-    assert (second.code, "exists already" in second.err) == (2, True)
+    drawn = inspect(monkeypatch, chat.conversation.session_id).out.decode()
 
-    command(monkeypatch, "sessions", "export", "aaaa", "-o", str(tmp_path / "a.json"))
-    as_json = json.loads((tmp_path / "a.json").read_text())
-    assert [(turn["question"], turn["answer"], turn["seed"]) for turn in as_json["turns"]] == [
-        (f"question {number}", "The cat\n sat", 5) for number in (0, 1)
-    ]
-    assert as_json["turns"][1]["totals"]["completion_tokens"] == 4
-
-
-@pytest.mark.usefixtures("kept")
-def test_a_conversation_that_nobody_knows_is_not_exported(monkeypatch):
-    assert command(monkeypatch, "sessions", "export", "zzzz").code == 2
+    assert do(chat, "/inspect") == drawn.rstrip("\n")

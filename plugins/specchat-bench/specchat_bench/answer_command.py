@@ -35,7 +35,7 @@ def inspect(session: str, turn: int | None, svg: Path | None, is_ascii: bool) ->
 
 
 def _write_svg(path: Path, inspected: InspectedTurn) -> None:
-    from specchat.drawing.inspector_lines import render_svg
+    from specchat_bench.answer_picture import render_svg
 
     picture = render_svg(inspected.title, inspected.inspection, inspected.speedup)
     try:

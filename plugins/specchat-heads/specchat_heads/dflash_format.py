@@ -3,28 +3,29 @@
 From z-lab, SpecForge, DeepSpec and vLLM's speculators. The first three count the outputs of layers; z-lab and SpecForge
 have their settings in `dflash_config`. speculators counts inputs, and its sliding windows are the same for all slots.
 `is_causal: false` lets slots see later ones. DSpark (the same tensors with a Markov head and a confidence head) and
-DFlash-2 (with convolutions in its layers and a candidate selector) are left to a plugin, which adds a `BlockFormat`.
+DFlash-2 (with convolutions in its layers and a candidate selector) have a `BlockFormat` of their own.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from specchat.drafters.heads.dflash_head import DFlashHead
 from specchat.drafters.heads.draft_head import DraftHead
 from specchat.drafters.heads.head_checkpoint import (
     HeadCheckpoint,
-    check_mask_token,
     inputs_and_outputs,
     require_tensors,
     with_layers,
 )
-from specchat.drafters.heads.spec import DFLASH, BlockConfig, HeadSpec
+from specchat.drafters.heads.spec import HeadSpec
 from specchat.engine.model import Model
 from specchat.errors import ModelError
 from specchat.forward.llama.rope import Rope
 from specchat.weights.tensor_files import WeightLoader
+from specchat_heads.block_spec import BlockConfig, BlockSpec, check_mask_token, has_type
+from specchat_heads.dflash_head import DFlashHead
 
+DFLASH = "dflash"
 TENSOR_NAMES = {"hidden_norm.": "feature_norm."} | {
     name: name for name in ("layers.", "fc.", "norm.", "lm_head.", "embed_tokens.", "d2t", "t2d")
 }
@@ -47,14 +48,16 @@ class BlockFormat:
 
 
 def detect_dflash(checkpoint: HeadCheckpoint) -> HeadSpec | None:
-    """A head that drafts a block."""
-    return block_spec(checkpoint, BlockFormat()) if is_block_head(checkpoint) else None
+    """A head that drafts a block; not Domino, whose block a recurrent network corrects."""
+    names = [*checkpoint.tensors.locations, *checkpoint.config, *checkpoint.type_names]
+    is_domino = any("domino" in name.lower() for name in names)
+    return block_spec(checkpoint, BlockFormat()) if is_block_head(checkpoint) and not is_domino else None
 
 
 def is_block_head(checkpoint: HeadCheckpoint) -> bool:
     """Whether it has a norm after its `fc`, or the name of such a head."""
     has_norm_after_fc = "hidden_norm.weight" in checkpoint.tensors and "fc.weight" in checkpoint.tensors
-    return has_norm_after_fc or "dflash_config" in checkpoint.config or checkpoint.has_type("dflash", "dspark")
+    return has_norm_after_fc or "dflash_config" in checkpoint.config or has_type(checkpoint, "dflash", "dspark")
 
 
 def block_spec(checkpoint: HeadCheckpoint, own: BlockFormat) -> HeadSpec:
@@ -66,7 +69,7 @@ def block_spec(checkpoint: HeadCheckpoint, own: BlockFormat) -> HeadSpec:
     (hidden_size, fc_inputs), fc = checkpoint.matrix_shape("fc.weight"), checkpoint.describe_shape("fc.weight")
     if fc_inputs % hidden_size:
         raise ModelError(f"{tensors.source}: the inputs of {fc} are not a multiple of the hidden size {hidden_size}")
-    spec = HeadSpec(
+    spec = BlockSpec(
         own.kind, _format_name(checkpoint, own), tensors, target_hidden_size=hidden_size, network=own.network
     )
     spec = with_layers(checkpoint, spec, hidden_size, Rope.from_config(checkpoint.text_config), *own.token_tables)
@@ -96,7 +99,7 @@ def unsupported_block(checkpoint: HeadCheckpoint, own: BlockFormat, reason: str)
 
 
 def _format_name(checkpoint: HeadCheckpoint, own: BlockFormat) -> str:
-    publisher = "DeepSpec" if checkpoint.has_type("dspark") else "z-lab"
+    publisher = "DeepSpec" if has_type(checkpoint, "dspark") else "z-lab"
     return f"{'speculators' if checkpoint.speculators_type else publisher} {own.title}"
 
 
@@ -125,7 +128,7 @@ def _has_non_causal_windows(checkpoint: HeadCheckpoint, own: BlockFormat) -> boo
 
 def samples_from_anchor(checkpoint: HeadCheckpoint, own: BlockFormat) -> bool:
     """Whether slots predict the next position: as DSpark's do, unless the config denies it."""
-    is_default = own.samples_from_anchor or checkpoint.has_type("dspark")
+    is_default = own.samples_from_anchor or has_type(checkpoint, "dspark")
     return bool(checkpoint.config.get("sample_from_anchor", is_default))
 
 
@@ -160,7 +163,7 @@ def _unsupported_reason(checkpoint: HeadCheckpoint) -> str | None:
         return f"DFlash's {key} = {block_setting(checkpoint, key)}"
     if (projector := block_setting(checkpoint, "projector_type")) not in (None, "dflash"):
         return f"a DFlash with the projector {projector}"
-    if checkpoint.has_type("gemma4dspark", "dsv4"):
+    if has_type(checkpoint, "gemma4dspark", "dsv4"):
         return f"the layers of {checkpoint.architecture}"
     if block_setting(checkpoint, "mask_token_id") is None:
         return "the config has no mask_token_id"

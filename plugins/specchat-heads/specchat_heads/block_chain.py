@@ -1,7 +1,7 @@
 """The chain of a block whose positions were predicted in one pass: the drafts of P-EAGLE and of block heads.
 
-The draft is the best token of each position. Where a position depends
-on the token before it, as in heads of plugins, positions are read one by one. Knows no head but the output of its pass.
+The draft is the best token of each position. Where a position depends on the token before it, as in DFlash-2 and
+DSpark, positions are read one by one. Knows no head but the output of its pass.
 """
 
 from __future__ import annotations
