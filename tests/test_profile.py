@@ -435,7 +435,7 @@ def test_a_broken_trust_store_trusts_no_file_and_can_be_written_again(tmp_path, 
 def test_a_too_large_project_file_is_refused(tmp_path):
     (tmp_path / ".specchat.toml").write_bytes(b"#" * (2**20 + 1))
 
-    with pytest.raises(ProfileError, match="specchat.toml: more than 1 MiB"):
+    with pytest.raises(ProfileError, match=r"specchat\.toml: more than 1 MiB"):
         find_project_file(tmp_path)
 
 

@@ -20,12 +20,12 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-import transformers
 
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext, Drafter
@@ -134,11 +134,11 @@ def _compare(family: str, network: Any, model: Model, refusals: Mapping[str, str
 
 def _plain_answer(model: Model) -> tuple[list[int], bool]:
     """The answer without drafts, and whether drafts and rollbacks leave it alone."""
-    plain, others = _all_answers(model)
+    plain, others = all_answers(model)
     return plain, all(answer == plain for answer in others)
 
 
-def _all_answers(model: Model) -> tuple[list[int], list[list[int]]]:
+def all_answers(model: Model) -> tuple[list[int], list[list[int]]]:
     """The answer without drafts, and those after a rollback and with drafts."""
     model.prefill_chunk = min(model.prefill_chunk, PREFILL_CHUNK) if model.max_rows > 1 else model.prefill_chunk
     plain = _answers(model, Drafter())
@@ -173,7 +173,7 @@ def weights_fault(folder: Path, quant_format: str) -> str:
         return f"{quant_format}: {str(error).removeprefix(f'{folder}: cannot be loaded: ')}"
     if isinstance(model, TransformersModel) and not quant_weights(model.network):
         return f"{quant_format}: no matrix can be quantized"
-    plain, others = _all_answers(model)
+    plain, others = all_answers(model)
     different = next((answer for answer in others if answer != plain), None)
     if different is None:
         return ""
@@ -207,7 +207,7 @@ def table(rows: list[ZooRow]) -> str:
         f"{sum(not row.is_explained for row in rows)} unexplained."
     )
     made = (
-        f"Made by `python -m tools.model_zoo`, {datetime.now(UTC).date()}, transformers {transformers.__version__}, "
+        f"Made by `python -m tools.model_zoo`, {datetime.now(UTC).date()}, transformers {version('transformers')}, "
         f"torch {torch.__version__}, float32 on a CPU."
     )
     return "\n".join([made, "", counts, "", HEADER, *(row.text() for row in rows)])
@@ -219,6 +219,8 @@ def main() -> int:
     parser.add_argument("--write", type=Path, help="replace the table of this page")
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
+    import transformers  # not above: tests of other things import this file
+
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     rows = list[ZooRow]()

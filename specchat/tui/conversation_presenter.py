@@ -98,6 +98,7 @@ class ConversationPresenter:
         self.steps: list[StepDone] = []  # of the newest answer, for the inspector; empty for a stored answer
         self.resumable_session = ""  # the id of the open conversation, once it has a turn
         self._ticks = 0
+        self._crash_reason = ""  # of the engine process, during the answer that has not ended yet
         self._thinking_since = 0.0  # when the thought of this answer began; 0: it did not
 
     @property
@@ -226,7 +227,7 @@ class ConversationPresenter:
         is_stopped = event.exit_code == CancelledError.exit_code
         self.turn.set_footer(event.message if is_stopped else f"failed: {event.message}", is_error=not is_stopped)
         if event.exit_code == HostError.exit_code:
-            self._screen.post_message(ForScreen(EngineCrashed(event.message, self.turn.question_ref)))
+            self._crash_reason = event.message
 
     async def _on_asked(self, sent: Asked) -> None:
         if self.turn is None or self.turn.question != sent.request.text:
@@ -247,6 +248,9 @@ class ConversationPresenter:
         if self._transcript.is_following:
             await turn.finalize()
         self.live_stats.set_idle()
+        reason, self._crash_reason = self._crash_reason, ""
+        if reason:  # not earlier: what is sent again would be behind this answer
+            self._screen.post_message(ForScreen(EngineCrashed(reason, turn.question_ref)))
         self._screen.post_message(ReadyForInput())
 
     async def _on_opened(self, opened: ConversationOpened) -> None:

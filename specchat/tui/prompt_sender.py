@@ -83,6 +83,7 @@ class PromptSender:
         elif question.position is None:
             await self._ask(text, is_question=True)
         else:
+            await self._presenter.start_turn(text)
             self.run(self._worker.replace_question, question.position, text, self._new_flag())
 
     def reword(self, question: QuestionRef) -> None:

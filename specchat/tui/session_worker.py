@@ -123,12 +123,13 @@ class SessionWorker(JobThread):
 
     def replace_question(self, position: int, text: str, cancelled: Flag) -> None:
         """Send another text in place of the request at this position. The turns from there on stay as a version."""
-        self.conversation.rewind_to(position)
-        self._ask(Question(text), cancelled)
+        self._ask(Question(text), cancelled, position)
 
-    def _ask(self, question: Question | Request, cancelled: Flag) -> None:
+    def _ask(self, question: Question | Request, cancelled: Flag, position: int | None = None) -> None:
         is_stored = False
         try:
+            if position is not None:
+                self.conversation.rewind_to(position)
             chat = self.conversation.chat
             chat.wants_probabilities = self._wants_probabilities
             with self._dialogue(cancelled):

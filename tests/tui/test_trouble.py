@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from threading import Event
 
 import pytest
 
@@ -14,8 +15,9 @@ from specchat.history.history_writer import HistoryWriter
 from specchat.host import spawn
 from specchat.host.client import SessionRequest
 from specchat.profile.settings import read_settings
+from specchat.tui.open_conversation import OpenConversation
 from specchat.tui.picker import Picker
-from tests.host.conftest import kill_host
+from tests.host.conftest import PATIENT_SECONDS, kill_host
 
 pytestmark = pytest.mark.usefixtures("runtime")
 
@@ -164,6 +166,41 @@ def test_a_question_that_is_sent_again_after_a_kill_keeps_the_partial_as_a_versi
         await driver.wait_until(
             lambda: len(driver.turns) == 1 and driver.turns[0].answer.split()[:2] == partial.split()[:2]
         )
+
+    run_on_screen(scenario)
+
+
+def test_what_waits_behind_a_question_that_is_sent_again_stays_behind_it(run_on_screen, monkeypatch):
+    goes_on = {name: Event() for name in ("post_first_name", "rewind_to")}
+
+    def waits(name):
+        go_on = getattr(OpenConversation, name)
+
+        def call(*arguments):
+            result = go_on(*arguments)
+            goes_on[name].wait(PATIENT_SECONDS)
+            return result
+
+        monkeypatch.setattr(OpenConversation, name, call)
+
+    async def scenario(driver):
+        waits("post_first_name")
+        waits("rewind_to")
+        await driver.start_answer(words=4)
+        await driver.run_command("write waited")
+        await asyncio.to_thread(kill_host)
+        await driver.wait_for_text("was killed")
+        await driver.press("enter")  # the answer has not ended, and there is nothing to be decided yet
+        goes_on["post_first_name"].set()
+        await driver.wait_for_text("send the request again")
+        await driver.press("enter")
+        await driver.wait_until(lambda: len(driver.turns) == 1 and not driver.turns[0].answer)
+        await driver.settle()
+        assert "next: write waited" in driver.shown
+        goes_on["rewind_to"].set()
+        await driver.wait_until(lambda: "word1" in driver.turns[-1].answer)
+        driver.chat.stop_answer()
+        await driver.wait_until(lambda: driver.turns[-1].answer == "waited" and driver.turns[-1].is_finished)
 
     run_on_screen(scenario)
 
