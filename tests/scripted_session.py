@@ -28,7 +28,7 @@ from specchat.chat.events import (
 )
 from specchat.chat.request import Request
 from specchat.cli.main import run
-from specchat.profile import Profile
+from specchat.profile.keys import Profile
 from specchat.profile.settings import read_settings
 
 SECONDS_PER_STEP = 0.01

@@ -94,7 +94,7 @@ class ConversationPresenter:
         self.unshown_text = ""  # of the answer
         self.turn: TurnView | None = None
         self._queued_turn: TurnView | None = None  # shown already, behind a request that was sent earlier
-        self.session_id = self.profile_name = self.session_name = self.model = ""
+        self.session_id = self.profile_name = self.model = ""
         self.steps: list[StepDone] = []  # of the newest answer, for the inspector; empty for a stored answer
         self.resumable_session = ""  # the id of the open conversation, once it has a turn
         self._ticks = 0
@@ -275,7 +275,6 @@ class ConversationPresenter:
         self._screen.post_message(ReadyForInput())
 
     def _show_title(self, name: str) -> None:
-        self.session_name = name
         self._transcript.show_welcome(Path(self.model).name)
         details = f"profile {Path(self.profile_name).stem}"
         if self.model:
