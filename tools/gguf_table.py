@@ -45,7 +45,9 @@ HEADER = (
 )
 SIZES: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 64, "moe_intermediate_size": 32, "head_dim": 16}
 SPECIAL: dict[str, dict[str, Any]] = {
-    "gemma3_text": {"num_hidden_layers": 7},
+    "gemma": {"tie_word_embeddings": True},  # the converter leaves an output matrix of a Gemma out
+    "gemma2": {"tie_word_embeddings": True},
+    "gemma3_text": {"tie_word_embeddings": True, "num_hidden_layers": 7},
     "qwen2_moe": {"shared_expert_intermediate_size": 32},
     "qwen3_moe": {"norm_topk_prob": True},
 }
@@ -130,6 +132,9 @@ def try_family(family: str, converter: Converter) -> TableRow:
         network: Any = tiny_network(family, **changes)
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         return TableRow(family, reason=f"transformers cannot build its config: {' '.join(str(error).split())[:100]}")
+    with torch.no_grad():
+        for parameter in network.parameters():  # as published: no rounding differs
+            parameter.copy_(parameter.bfloat16())
     with TemporaryDirectory() as text:
         folder, architecture = Path(text), ""
         network.save_pretrained(folder / "checkpoint")

@@ -6,8 +6,11 @@ Sources: the model cards, bigcode/starcoder2#10, QwenLM/Qwen3-Coder#343, faceboo
 AutocompleteTemplate. Knows tokenizers and no model.
 """
 
+import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import MAX_CHARACTERS_PER_TOKEN, check_token_ids
@@ -18,6 +21,7 @@ PREFIX_TOKEN_SHARE = 0.75  # of the context; the rest is for the suffix
 CONTROL_TOKEN_MARGIN = 8
 CLOSING_CHARACTERS = " \t\r)]}>\"'`;:,"  # what editors put behind the cursor; it may stand after a gap at a line end
 PROBE_CHARACTERS = 200
+FAMILIES_FILE = Path(__file__).with_name("fim_families.toml")
 
 
 @dataclass(frozen=True)
@@ -43,39 +47,15 @@ class FimFamily:
     marker_tokens: tuple[str, ...] = ()  # they distinguish it from a family with the same control tokens
 
 
-PIPED = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
-DOTTED = ("<fim_prefix>", "<fim_suffix>", "<fim_middle>")
-HYPHENED = ("<fim-prefix>", "<fim-suffix>", "<fim-middle>")
-FIM_FAMILIES = (
-    FimFamily(
-        "CodeGemma", *PIPED, (*PIPED, "<|file_separator|>", "<eos>"), bos_token="<bos>",  # noqa: S106 (no password)
-        marker_tokens=("<|file_separator|>",),
-    ),
-    # without <|file_sep|> Qwen models continue with the next file, zed-industries/zed#62249
-    FimFamily(
-        "Qwen", *PIPED, (*PIPED, "<|fim_pad|>", "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|file_sep|>",
-                         "<|repo_name|>"), marker_tokens=("<|fim_pad|>",),
-    ),
-    FimFamily(
-        "specchat", *PIPED, (*PIPED, "<|end|>", "<|user|>", "<|assistant|>", "<|system|>", "<|file|>", "<|pad|>"),
-        fills_whole_lines=True,
-    ),
-    FimFamily("StarCoder", *DOTTED, (*DOTTED, "<fim_pad>", "<file_sep>", "<repo_name>", "<|endoftext|>")),
-    FimFamily("SantaCoder", *HYPHENED, (*HYPHENED, "<fim-pad>", "<|endoftext|>")),
-    FimFamily(
-        "DeepSeek-Coder", "<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>",
-        ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>", "<｜end▁of▁sentence｜>", "<|EOT|>"),
-        bos_token="<｜begin▁of▁sentence｜>",  # noqa: S106
-    ),
-    FimFamily(
-        "CodeLlama", "▁<PRE>", "▁<SUF>", "▁<MID>", ("▁<PRE>", "▁<SUF>", "▁<MID>", "▁<EOT>", "</s>"),
-        bos_token="<s>",  # noqa: S106
-    ),
-    FimFamily(
-        "Codestral", "[PREFIX]", "[SUFFIX]", "", ("[PREFIX]", "[SUFFIX]", "[MIDDLE]", "</s>"), bos_token="<s>",  # noqa: S106
-        is_suffix_first=True,
-    ),
-)  # fmt: skip
+@cache
+def fim_families() -> tuple[FimFamily, ...]:
+    """The families of `fim_families.toml`, in its order."""
+    tables = tomllib.loads(FAMILIES_FILE.read_text(encoding="utf-8"))
+    lists = ("end_tokens", "marker_tokens")
+    return tuple(
+        FimFamily(name, **{key: tuple(value) if key in lists else value for key, value in table.items()})
+        for name, table in tables.items()
+    )
 
 
 @dataclass(frozen=True)
@@ -124,7 +104,7 @@ class FimTokens:
 
 
 def find_fim_tokens(tokenizer: Tokenizer) -> FimTokens | None:
-    for family in FIM_FAMILIES:
+    for family in fim_families():
         needed = {family.prefix_token, family.suffix_token, family.middle_token, *family.marker_tokens} - {""}
         if needed <= tokenizer.vocabulary.keys():
             return FimTokens(tokenizer, family)
