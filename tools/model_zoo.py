@@ -33,10 +33,10 @@ from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.errors import ModelError
-from specchat.forward.transformers.quant_weight import quant_weights
 from specchat.forward.transformers.transformers_model import TransformersModel
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
+from specchat_hybrids.quant_weight import quant_weights
 from tools.zoo_networks import VOCABULARY, families, tiny_network
 
 PROMPT = [random.Random(1).randrange(3, VOCABULARY) for _ in range(21)]

@@ -12,6 +12,7 @@ USAGE_BY_KIND: Mapping[str, str] = {
     "drafters": "--variant {name}",
     "heads": "heads of {name}",
     "decoding_forms": "drafts by {name}",
+    "network_quantizers": "--weights by {name}",
     "servers": "backend = {name}",
     "commands": "specchat {name}",
     "slash_commands": "/{name} {arguments}",

@@ -4,8 +4,8 @@ Bytes follow from an Architecture and the format of its linear layers. In 8 bits
 published FP8 experts have one scale per block. AWQ and GPTQ have a float16 scale and a zero point of one byte for each
 group of inputs, mostly 128, and leave the output matrix as it is. NF4 of bitsandbytes has a float32 scale per 64
 elements; double quantization makes it one byte, plus one float32 per 256 scales (QLoRA, arXiv 2305.14314, section 3).
-Embeddings and norms are not quantized, and of families that transformers computes only checkpoints in floats are. The
-embeddings stay in the file where blocks of a GGUF file are multiplied. Imports no torch.
+Embeddings and norms are not quantized, and of families that transformers computes only checkpoints in floats are, by a
+plugin. The embeddings stay in the file where blocks of a GGUF file are multiplied. Imports no torch.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from specchat.engine.cache_sizes import (
     arena_rows,
 )
 from specchat.hub.architecture import EMBEDDING, EXPERT, FLOAT_FORMATS, LINEAR, OUTPUT, Architecture, Matrix
+from specchat.plugins.discovery import find_extensions
 from specchat.weights.llama_families import GPU_FAMILIES, GRAPHED_FAMILIES, LLAMA_LIKE_FAMILIES
 
 GIB = 2**30
@@ -87,9 +88,14 @@ QUANTIZED_FORMATS = ("gguf4", "gguf5", "gguf6", "gguf8", "int8", "fp8", "nf4", "
 FITTING_FORMATS = ("bf16", "int8", "nf4")
 
 
-def can_quantize(architecture: Architecture) -> bool:
-    """Whether models.weights has a choice: transformers computes quantized checkpoints in their own format only."""
-    return architecture.family in GPU_FAMILIES or architecture.stored_format in FLOAT_FORMATS
+def can_quantize(architecture: Architecture, kind: DeviceKind = CUDA) -> bool:
+    """Whether models.weights has a choice.
+
+    Networks that transformers computes are quantized by a plugin, and published quantized ones keep their format.
+    """
+    if architecture.family in (GPU_FAMILIES if kind.is_gpu else LLAMA_LIKE_FAMILIES):
+        return True
+    return architecture.stored_format in FLOAT_FORMATS and bool(find_extensions("network_quantizers"))
 
 
 def weight_bytes(architecture: Architecture, quant_format: str, *, embeddings_on_cpu: bool = False) -> int:
@@ -246,7 +252,7 @@ def plan_memory(
 
 def fitting_format(architecture: Architecture, free_bytes: int, tokens: int, *, kind: DeviceKind) -> str | None:
     """The most precise weight format with which a model and `tokens` tokens fit this memory; None if it never does."""
-    formats = FITTING_FORMATS if can_quantize(architecture) else FITTING_FORMATS[:1]
+    formats = FITTING_FORMATS if can_quantize(architecture, kind) else FITTING_FORMATS[:1]
     formats = [each for each in formats if each == "bf16" or each in kind.weight_formats]
     plans = {each: plan_memory(QuantizedModel(architecture, each), None, tokens, kind=kind) for each in formats}
     return next((name for name, plan in plans.items() if plan.total_bytes <= free_bytes), None)

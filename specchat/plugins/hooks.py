@@ -1,4 +1,4 @@
-"""The eight hooks that a plugin may implement. Each returns a list of extensions.
+"""The nine hooks that a plugin may implement. Each returns a list of extensions.
 
 A plugin is a module (or an object) with functions of these names under `@hookimpl`, named by an entry point:
 
@@ -47,6 +47,16 @@ def register_decoding_forms() -> Sequence[Extension]:  # type: ignore[empty-body
     The object is `(transformers.PreTrainedModel, int | None, specchat.forward.batch.BatchLimits) ->
     specchat.forward.transformers.transformers_model.TransformersModel`: the network, the maximum length in tokens, and
     the limits of a pass. It serves where its passes agree with one pass over a whole text, and where our own do not.
+    """
+
+
+@hookspec
+def register_network_quantizers() -> Sequence[Extension]:  # type: ignore[empty-body]
+    """What quantizes the weights of networks of transformers while they are loaded. The first one serves.
+
+    The object is `(str, torch.device, Mapping[str, str]) ->
+    specchat.weights.transformers_files.NetworkQuantization`: the format of `--weights`, the device, and what earlier
+    loads have found out about the code of the network. `from_pretrained` takes what it returns.
     """
 
 

@@ -10,7 +10,6 @@ llama_manifest     which tensor of a checkpoint becomes which weight of a layer
 llama_weights      safetensors of a Llama-like model → forward.llama.llama
 moe_weights        the experts of a layer, in the layouts of checkpoints → forward.llama.moe
 transformers_files any other safetensors → a network of transformers; missing and unknown tensors are refused
-network_weights    which weights of a network of transformers are quantized, one after the other, while it is loaded
 decoding_forms     how a network of transformers is decoded and uses its weights, as a probe found at its first load
 gguf/              files of GGUF: header, blocks, tensors, tokenizer
 load_options       which device and dtype a model has, resolved without torch

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -19,9 +19,9 @@ from specchat.engine.model import Model
 from specchat.forward.batch import BatchLimits
 from specchat.forward.transformers.decoding_probe import RECURRENT, build_model, missing_plugin_line
 from specchat.forward.transformers.transformers_model import OWN_CACHE, DecodingForm
-from specchat.plugins.discovery import print_warning
+from specchat.plugins.discovery import find_extensions, print_warning
+from specchat.plugins.own_plugins import install_line
 from specchat.weights.decoding_forms import WeightsInMemory, decoding_form, known_weight_uses, remember_weight_uses
-from specchat.weights.network_weights import NetworkQuantization
 from specchat.weights.tensor_files import is_finite
 
 if TYPE_CHECKING:
@@ -36,6 +36,25 @@ OTHER_PARTS = re.compile(
 )
 COMPUTED_BUFFERS = re.compile(r"(inv_freq|masked_bias|attn\.bias|attention\.bias|position_ids|rope_freqs)$")
 LAYER_NUMBER = re.compile(r"(?:layers|h|blocks)\.(\d+)\.")
+
+
+class NetworkQuantization(Protocol):
+    """How a plugin quantizes a network (`register_network_quantizers`), and what it finds out meanwhile."""
+
+    @property
+    def damaged(self) -> list[str]:
+        """Names of weights with NaN or infinite values."""
+        ...
+
+    @property
+    def failure(self) -> Exception | None:
+        """What stopped it: transformers goes on after an error, and forgets which it was."""
+        ...
+
+    @property
+    def found_uses(self) -> Mapping[str, str]:
+        """What the passes so far have found out about the code; the next load is told."""
+        ...
 
 
 def load_with_transformers(
@@ -68,9 +87,12 @@ def _load_and_probe(
     if quant_format == FLOAT_FORMAT:
         network = _load_network(folder, device, dtype, None)
         return network, decoding_form(folder, network, limits, WeightsInMemory(quant_format, {}))
+    quantizer = next(iter(find_extensions("network_quantizers").values()), None)
+    if quantizer is None:
+        raise ValueError(f"its weights in {quant_format} need a plugin: {install_line('hybrids')}; or --weights float")
     uses = known_weight_uses(folder)
     while True:
-        quantization = NetworkQuantization(quant_format, device, uses)
+        quantization: NetworkQuantization = quantizer.call(quant_format, device, uses)
         network = _load_network(folder, device, dtype, quantization)
         form = decoding_form(folder, network, limits, WeightsInMemory(quant_format, uses))
         if not quantization.found_uses:

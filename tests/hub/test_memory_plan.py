@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from specchat.devices import CPU, CUDA, DeviceKind
 from specchat.engine.cache_sizes import MAX_CHECKPOINT_BYTES, SCRATCH_ROWS, SPARE_ROWS, arena_rows, slot_rows
 from specchat.errors import ModelError
+from specchat.hub import memory_plan
 from specchat.hub.architecture import EMBEDDING, EXPERT, IDLE, LINEAR, OUTPUT
 from specchat.hub.config_architecture import architecture_from_config, dimensions_from_config
 from specchat.hub.memory_plan import (
@@ -218,9 +219,11 @@ def test_experts_are_quantized_and_embeddings_are_not():
     assert 2 * embeddings < weight_bytes(mixture, "nf4")
 
 
-def test_a_quantized_checkpoint_that_transformers_computes_has_one_format():
+def test_a_network_that_transformers_computes_has_formats_with_the_plugin_and_a_published_one_has_its_own(monkeypatch):
     mixture = replace(architecture_from_config(config_of("qwen3_moe", EXPERTS)), family="glm4_moe")
 
+    assert not can_quantize(mixture)
+    monkeypatch.setattr(memory_plan, "find_extensions", lambda _kind: {"network-weights": None})
     assert can_quantize(mixture)
     assert not can_quantize(replace(mixture, stored_format="mxfp4"))
     assert fitting_format(replace(mixture, stored_format="mxfp4"), 2**40, 128, kind=CPU) == "bf16"

@@ -1,6 +1,7 @@
 """Loading takes little more memory than the weights: there is never a second copy."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,10 @@ import torch
 from safetensors.torch import save_file
 
 from specchat.weights.gguf.gguf_preparation import prepared_gguf
+from tests.plugins.conftest import write_metadata
 from tools import cold_start
+
+HYBRIDS = Path("plugins/specchat-hybrids").resolve()
 
 NETWORK_SIZES = {
     "vocab_size": 16384, "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 4,
@@ -122,10 +126,10 @@ def gguf_folder(tmp_path_factory):
         return prepared_gguf(path / "model.gguf")
 
 
-def final_and_peak(folder, weights, program=PROGRAM):
+def final_and_peak(folder, weights, program=PROGRAM, environment=None):
     """MiB of the loaded weights, and the peak while loading, in a subprocess."""
     command = [sys.executable, "-c", program, str(folder), weights]
-    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     final, peak, stays = map(float, run.stdout.split())
     print(f"{weights}: {final:.0f} MiB of weights, {peak:.0f} at the peak, {stays:.0f} stay")
     return final, peak
@@ -147,9 +151,12 @@ def test_so_is_that_of_a_network_of_transformers_once_its_decoding_form_is_known
     network_folder, weights, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path))
-    final_and_peak(network_folder, weights, NETWORK_PROGRAM)  # computes in float32 to find the form
+    write_metadata(HYBRIDS, tmp_path)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(tmp_path), str(HYBRIDS), *sys.path))}
+    environment.pop("SPECCHAT_LOAD_PLUGINS", None)
+    final_and_peak(network_folder, weights, NETWORK_PROGRAM, environment)  # computes in float32 to find the form
 
-    final, peak = final_and_peak(network_folder, weights, NETWORK_PROGRAM)
+    final, peak = final_and_peak(network_folder, weights, NETWORK_PROGRAM, environment)
 
     assert peak <= MOST * final
 

@@ -1,4 +1,4 @@
-"""A plugin for specchat: more networks with recurrent layers that transformers computes, and drafts for most of them.
+"""A plugin for networks that transformers computes: drafts for most with recurrent layers, and quantized weights.
 
     chains.py       the model: a chain of drafts in a pass, checkpoints to go back to
     steps.py        plain decoding of networks that continue a state with one token only
@@ -6,7 +6,10 @@
     scan.py         the one of Mamba-2
     snapshots.py    copies of states
 
-Every process of specchat imports this file, so it only declares the extension.
+    network_weights.py    which weights are quantized, one after the other, while a network is loaded
+    quant_weight.py       quantized weights in the code of a network
+
+Every process of specchat imports this file, so it only declares the extensions.
 """
 
 from __future__ import annotations
@@ -27,4 +30,15 @@ def register_decoding_forms() -> list[Extension]:
             "plain decoding of networks that continue a state with one token only",
             "specchat_hybrids.steps:TokenByToken",
         ),
+    ]
+
+
+@hookimpl
+def register_network_quantizers() -> list[Extension]:
+    return [
+        Extension(
+            "network-weights",
+            "quantized weights of networks that transformers computes",
+            "specchat_hybrids.network_weights:NetworkQuantization",
+        )
     ]

@@ -2,7 +2,6 @@
 
 transformers_model.py  a network of it as a model of ours; trees, chains or plain: the form of its passes
 transformers_cache.py  our KV cache as a transformers cache
-quant_weight.py        quantized weights in the code of those architectures
 own_cache.py           plain decoding over the network's own cache, as of recurrent layers
 decoding_probe.py      short passes that find the best form which is right
 """

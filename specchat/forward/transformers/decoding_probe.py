@@ -20,13 +20,13 @@ from specchat.engine.cache import KVCache
 from specchat.engine.tree import DraftTree
 from specchat.errors import ModelError, PluginError, first_line
 from specchat.forward.transformers.own_cache import OwnCacheModel, has_recurrent_layers
-from specchat.forward.transformers.quant_weight import quant_weights
 from specchat.forward.transformers.transformers_model import (
     CHAINS,
     OWN_CACHE,
     TREES,
     DecodingForm,
     TransformersModel,
+    quantized_bytes,
 )
 from specchat.plugins.discovery import find_extensions
 from specchat.plugins.own_plugins import install_line
@@ -135,7 +135,7 @@ def _expectations(network: PreTrainedModel) -> list[_Expected]:
     """What to compare with, the strictest first."""
     if network.dtype not in TOLERANCE:
         return [_Expected(network, HALF_TOLERANCE, HALF_SHARE)]
-    if quant_weights(network):
+    if quantized_bytes(network):
         return [_Expected(network, tolerance, HALF_SHARE) for tolerance in QUANT_TOLERANCES]
     return [_Expected(network, TOLERANCE[network.dtype], 1.0)]
 

@@ -21,7 +21,6 @@ from specchat.engine.sampling import LogitRows, Sampler
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits, RowBatch, chain_nodes
 from specchat.forward.native.native_sampling import can_sample, sample_rows
-from specchat.forward.transformers.quant_weight import quant_weights
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -69,8 +68,7 @@ class TransformersModel:
         self.embedding_table = self.attention_windows = None
         self.layer_count = len(self.pool.layout.shapes)  # some of them may have no rows
         self.is_exact = self.limits.exact and not _has_experts(network)
-        quantized = sum(weight.quantized_bytes for weight in quant_weights(network))
-        self.bytes = quantized + sum(weight.numel() * weight.element_size() for weight in network.parameters())
+        self.bytes = quantized_bytes(network) + sum(weight.nbytes for weight in network.parameters())
         self.hidden_state_layers: tuple[int, ...] = ()
         self._captured: dict[int, Tensor] = {}
         self._hooks: list[Any] = []
@@ -201,6 +199,12 @@ def _has_experts(network: PreTrainedModel) -> bool:
         name.rpartition(".")[2] == "experts" or "Experts" in type(module).__name__
         for name, module in network.named_modules()
     )
+
+
+def quantized_bytes(network: nn.Module) -> int:
+    """The bytes of the weights that a plugin has quantized (`register_network_quantizers`); they are no parameters."""
+    tensors = (value for each in network.modules() for value in vars(each).values() if isinstance(value, Tensor))
+    return sum(getattr(tensor, "quantized_bytes", 0) for tensor in tensors)
 
 
 def cache_name_of(network: PreTrainedModel) -> str:

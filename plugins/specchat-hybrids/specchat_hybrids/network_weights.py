@@ -33,8 +33,8 @@ from specchat.errors import ModelError
 from specchat.forward.linear.expert_linear import ExpertLinear
 from specchat.forward.linear.linear import QuantLinear, WeightSource
 from specchat.forward.linear.quant_linear import can_quantize, quant_linear
-from specchat.forward.transformers.quant_weight import FLOAT, TRANSPOSED, QuantExperts, QuantMatrix, WeightUses
 from specchat.weights.tensor_files import is_finite
+from specchat_hybrids.quant_weight import FLOAT, TRANSPOSED, QuantExperts, QuantMatrix, WeightUses
 
 METHOD = "specchat"  # the name of our quantizer in transformers
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)  # have weights of three dimensions, as experts have

@@ -8,7 +8,7 @@ from torch.nn import functional
 from specchat.forward.linear.expert_linear import ExpertLinear
 from specchat.forward.linear.linear import WeightSource
 from specchat.forward.linear.quant_linear import quant_linear
-from specchat.forward.transformers.quant_weight import QuantExperts, QuantMatrix, WeightUses, quant_weights
+from specchat_hybrids.quant_weight import QuantExperts, QuantMatrix, WeightUses, quant_weights
 
 OUTPUTS, INPUTS, EXPERTS = 48, 64, 3
 
