@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from specchat.devices import CUDA, INT8_KV
 from specchat.engine.cache_sizes import SCRATCH_ROWS, SPARE_ROWS, arena_rows, slot_rows
-from specchat.hub.architecture import EMBEDDING, Architecture
+from specchat.hub.architecture import EMBEDDING, FLOAT_FORMATS, Architecture
 from specchat.hub.local_models import LocatedModel
 from specchat.hub.memory_plan import (
     BF16_BYTES,
@@ -14,6 +14,7 @@ from specchat.hub.memory_plan import (
     kv_cache_bytes,
 )
 from specchat.hub.recommend import format_gib
+from specchat.plugins.own_plugins import install_line
 from specchat.weights.llama_families import GPU_FAMILIES, LLAMA_LIKE_FAMILIES
 
 FP8_METHODS, MXFP4 = ("fp8", "fbgemm_fp8"), "mxfp4"  # the names in checkpoints
@@ -73,7 +74,9 @@ def _weight_notes(architecture: Architecture) -> Iterator[str]:
     elif architecture.stored_format == MXFP4 and architecture.family in LLAMA_LIKE_FAMILIES:
         yield 'its experts are stored in 4 bits: models.weights = "float" converts them to bf16, "nf4" keeps 4 bits'
     embeddings = format_gib(BF16_BYTES * architecture.parameters_of_kind(EMBEDDING))
-    if not can_quantize(architecture):
+    if not can_quantize(architecture) and architecture.stored_format in FLOAT_FORMATS:
+        yield f"transformers computes it: other formats of models.weights need a plugin; {install_line('hybrids')}"
+    elif not can_quantize(architecture):
         yield f"its checkpoint is in {architecture.stored_format}: models.weights has no choice of another format"
     elif architecture.is_tied:
         yield f"its embeddings are also its output matrix: quantized, {embeddings} of embeddings stay beside it"

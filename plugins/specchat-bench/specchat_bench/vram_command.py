@@ -9,7 +9,7 @@ import click
 from specchat.cli.completion import complete_models, complete_profiles
 from specchat.cli.models_recommend import Gigabytes, TokenCount
 from specchat.errors import UsageError
-from specchat.hub.architecture import HEAD, Architecture
+from specchat.hub.architecture import FLOAT_FORMATS, HEAD, Architecture
 from specchat.hub.catalog import catalog, find_entry, head_architecture
 from specchat.hub.local_models import LocatedModel, locate_model
 from specchat.hub.machine import Device, Machine, cpu_features, detect_machine, main_memory, simulated_gpu
@@ -102,7 +102,7 @@ def listed_formats(architecture: Architecture) -> tuple[str, ...]:
     """The formats that a model can have in memory; in some it must be published."""
     stored = architecture.stored_format
     if not can_quantize(architecture):
-        return ("bf16", stored) if stored in STORAGE_FORMATS else ("bf16",)
+        return ("bf16", stored) if stored in STORAGE_FORMATS and stored not in FLOAT_FORMATS else ("bf16",)
     return (*LISTED_FORMATS, "int4") if stored in INT4_CHECKPOINTS else LISTED_FORMATS
 
 

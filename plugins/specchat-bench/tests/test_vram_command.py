@@ -123,6 +123,13 @@ def test_a_card_that_is_none_is_refused(monkeypatch, card):
     assert "is no GPU memory" in ran.err
 
 
+def test_a_hybrid_has_other_formats_with_the_plugin_that_quantizes_it_only(monkeypatch):
+    needed = needs(monkeypatch, "Qwen3.5-9B")
+
+    assert {"bf16"} == {each[0] for each in needed if each != "notes"}
+    assert any("need a plugin" in note and "./plugins/specchat-hybrids" in note for note in needed["notes"])
+
+
 def test_torch_is_not_imported():
     found = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})"
 
