@@ -88,14 +88,15 @@ QUANTIZED_FORMATS = ("gguf4", "gguf5", "gguf6", "gguf8", "int8", "fp8", "nf4", "
 FITTING_FORMATS = ("bf16", "int8", "nf4")
 
 
-def can_quantize(architecture: Architecture, kind: DeviceKind = CUDA) -> bool:
-    """Whether models.weights has a choice.
+def can_quantize(architecture: Architecture) -> bool:
+    """Whether models.weights has a choice: what is published quantized and transformers computes has its own format."""
+    return architecture.family in GPU_FAMILIES or architecture.stored_format in FLOAT_FORMATS
 
-    Networks that transformers computes are quantized by a plugin, and published quantized ones keep their format.
-    """
-    if architecture.family in (GPU_FAMILIES if kind.is_gpu else LLAMA_LIKE_FAMILIES):
-        return True
-    return architecture.stored_format in FLOAT_FORMATS and bool(find_extensions("network_quantizers"))
+
+def lacks_quantizer(architecture: Architecture, kind: DeviceKind = CUDA) -> bool:
+    """Whether a plugin that is not installed would quantize it: networks that transformers computes there need one."""
+    own = GPU_FAMILIES if kind.is_gpu else LLAMA_LIKE_FAMILIES
+    return architecture.family not in own and not find_extensions("network_quantizers")
 
 
 def weight_bytes(architecture: Architecture, quant_format: str, *, embeddings_on_cpu: bool = False) -> int:
@@ -252,7 +253,8 @@ def plan_memory(
 
 def fitting_format(architecture: Architecture, free_bytes: int, tokens: int, *, kind: DeviceKind) -> str | None:
     """The most precise weight format with which a model and `tokens` tokens fit this memory; None if it never does."""
-    formats = FITTING_FORMATS if can_quantize(architecture, kind) else FITTING_FORMATS[:1]
+    has_choice = can_quantize(architecture) and not lacks_quantizer(architecture, kind)
+    formats = FITTING_FORMATS if has_choice else FITTING_FORMATS[:1]
     formats = [each for each in formats if each == "bf16" or each in kind.weight_formats]
     plans = {each: plan_memory(QuantizedModel(architecture, each), None, tokens, kind=kind) for each in formats}
     return next((name for name, plan in plans.items() if plan.total_bytes <= free_bytes), None)

@@ -10,7 +10,7 @@ from typing import Any
 from specchat.hub.disk_space import format_bytes
 from specchat.hub.local_models import cached_folder
 from specchat.hub.machine import Bandwidth, Device
-from specchat.hub.memory_plan import GIB, QUANTIZED_FORMATS
+from specchat.hub.memory_plan import GIB, QUANTIZED_FORMATS, lacks_quantizer
 from specchat.hub.recommend import READING_TOKENS_PER_SECOND, TIGHT, ModelPair, fit_label, format_gib, memory_budget
 from specchat.paths import hub_repo_folder
 from specchat.plugins.own_plugins import install_line, missing_variant
@@ -84,8 +84,11 @@ def _warnings(pair: ModelPair) -> Iterator[str]:
     if pair.memory_plan.total_bytes > pair.device.free_bytes:
         free = format_gib(pair.device.free_bytes)
         yield f"warning: only {free} are free now; end other programs before it is loaded, or choose a smaller model"
-    if pair.lacks_plugin:
-        yield f"drafts need a plugin: {install_line('hybrids')}"
+    parts = ["drafts"] * pair.lacks_plugin
+    if pair.quant_format in QUANTIZED_FORMATS and lacks_quantizer(pair.entry.architecture, pair.device.kind):
+        parts.append(f"{pair.quant_format} weights")
+    if parts:
+        yield f"{' and '.join(parts)} need a plugin: {install_line('hybrids')}"
     for head in pair.entry.heads if not pair.drafter.kind else ():
         if missing := missing_variant(head.kind):
             yield f"drafts of {head.id}: {missing}"

@@ -239,7 +239,7 @@ def _fitting_pairs(
 
 def _quant_formats(entry: CatalogEntry, device: Device, cpu_features: Sequence[str]) -> Iterator[str]:
     """The weight formats that this device supports for a model, the most precise first."""
-    can_choose = can_quantize(entry.architecture, device.kind)
+    can_choose = can_quantize(entry.architecture)
     yield "bf16" if device.is_gpu or "BF16" in cpu_features else "float32"
     if can_choose and (device.is_gpu or "VNNI" in cpu_features):
         yield "int8"

@@ -10,7 +10,7 @@ import pytest
 
 from specchat.cli import models_recommend
 from specchat.devices import CPU
-from specchat.hub import machine, memory_plan
+from specchat.hub import machine
 from specchat.hub.catalog import catalog
 from specchat.hub.machine import Device, Machine
 from specchat.hub.memory_plan import GIB
@@ -23,12 +23,6 @@ from tests.processes import modules_after
 
 MEASURE_MACHINE = models_recommend.measure_machine
 SMALL_MACHINE = Machine((Device(CPU, "a CPU", 6 * GIB, 8 * GIB),), ("AVX2", "AVX512", "VNNI", "BF16"), 12e9)
-
-
-@pytest.fixture(autouse=True)
-def with_a_quantizer_of_networks(monkeypatch):
-    """The recommendations are those with the plugin specchat-hybrids."""
-    monkeypatch.setattr(memory_plan, "find_extensions", lambda _kind: {"network-weights": None})
 
 
 @pytest.fixture(autouse=True)

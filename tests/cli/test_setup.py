@@ -10,7 +10,7 @@ from specchat.cli.lazy_group import LazyCommand
 from specchat.cli.models import ModelsGroup
 from specchat.cli.starter_offer import SETUP_HINT, setup_hint
 from specchat.errors import ModelError
-from specchat.hub import memory_plan, repo_files
+from specchat.hub import repo_files
 from specchat.paths import hub_cache_folder
 from specchat.profile.profile_files import load_profile
 from tests.each_row import each_row
@@ -18,12 +18,6 @@ from tests.front import command
 
 pulled: list[tuple[str, ...]] = []
 opened: list[str] = []  # profiles of chats
-
-
-@pytest.fixture(autouse=True)
-def with_a_quantizer_of_networks(monkeypatch):
-    """The recommendations are those with the plugin specchat-hybrids."""
-    monkeypatch.setattr(memory_plan, "find_extensions", lambda _kind: {"network-weights": None})
 
 
 @click.command()
@@ -140,7 +134,7 @@ def test_a_suggestion_breaks_between_words_on_every_terminal(monkeypatch, own_fo
     shown = done.err[done.err.index("a GPU with") : done.err.index("Which one?")].splitlines()
     assert all(len(line) <= width for line in shown)
     assert all(line.startswith("     ") or line[0] in "123" for line in shown if not line.startswith("a GPU"))
-    assert width < 100 or 7 == len([line for line in shown if "need a plugin" not in line])  # two for each
+    assert width < 100 or 7 == len([line for line in shown if "plugin" not in line])  # two for each
     assert "GB to download" in " ".join(shown)
 
 

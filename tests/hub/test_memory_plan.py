@@ -22,6 +22,7 @@ from specchat.hub.memory_plan import (
     can_quantize,
     fitting_format,
     kv_cache_bytes,
+    lacks_quantizer,
     lm_head_copy_bytes,
     partial_attention_bytes,
     plan_memory,
@@ -219,14 +220,18 @@ def test_experts_are_quantized_and_embeddings_are_not():
     assert 2 * embeddings < weight_bytes(mixture, "nf4")
 
 
-def test_a_network_that_transformers_computes_has_formats_with_the_plugin_and_a_published_one_has_its_own(monkeypatch):
+def test_a_network_that_transformers_computes_is_quantized_by_a_plugin_and_a_published_one_never(monkeypatch):
     mixture = replace(architecture_from_config(config_of("qwen3_moe", EXPERTS)), family="glm4_moe")
+    published = replace(mixture, stored_format="mxfp4")
 
-    assert not can_quantize(mixture)
-    monkeypatch.setattr(memory_plan, "find_extensions", lambda _kind: {"network-weights": None})
     assert can_quantize(mixture)
-    assert not can_quantize(replace(mixture, stored_format="mxfp4"))
-    assert fitting_format(replace(mixture, stored_format="mxfp4"), 2**40, 128, kind=CPU) == "bf16"
+    assert lacks_quantizer(mixture)
+    assert "bf16" == fitting_format(mixture, 2**40, 128, kind=CPU)
+    assert fitting_format(mixture, 2**20, 128, kind=CPU) is None
+    monkeypatch.setattr(memory_plan, "find_extensions", lambda _kind: {"network-weights": None})
+    assert not lacks_quantizer(mixture)
+    assert not can_quantize(published)
+    assert fitting_format(published, 2**40, 128, kind=CPU) == "bf16"
 
 
 def test_vectors_of_layers_and_encoders_in_files_stay_float(tmp_path):

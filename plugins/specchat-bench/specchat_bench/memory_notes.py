@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from specchat.devices import CUDA, INT8_KV
 from specchat.engine.cache_sizes import SCRATCH_ROWS, SPARE_ROWS, arena_rows, slot_rows
-from specchat.hub.architecture import EMBEDDING, FLOAT_FORMATS, Architecture
+from specchat.hub.architecture import EMBEDDING, Architecture
 from specchat.hub.local_models import LocatedModel
 from specchat.hub.memory_plan import (
     BF16_BYTES,
@@ -12,6 +12,7 @@ from specchat.hub.memory_plan import (
     has_kv_arena,
     int8_kv_element_bytes,
     kv_cache_bytes,
+    lacks_quantizer,
 )
 from specchat.hub.recommend import format_gib
 from specchat.plugins.own_plugins import install_line
@@ -74,7 +75,7 @@ def _weight_notes(architecture: Architecture) -> Iterator[str]:
     elif architecture.stored_format == MXFP4 and architecture.family in LLAMA_LIKE_FAMILIES:
         yield 'its experts are stored in 4 bits: models.weights = "float" converts them to bf16, "nf4" keeps 4 bits'
     embeddings = format_gib(BF16_BYTES * architecture.parameters_of_kind(EMBEDDING))
-    if not can_quantize(architecture) and architecture.stored_format in FLOAT_FORMATS:
+    if can_quantize(architecture) and lacks_quantizer(architecture):
         yield f"transformers computes it: other formats of models.weights need a plugin; {install_line('hybrids')}"
     elif not can_quantize(architecture):
         yield f"its checkpoint is in {architecture.stored_format}: models.weights has no choice of another format"

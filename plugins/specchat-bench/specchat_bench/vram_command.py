@@ -19,6 +19,7 @@ from specchat.hub.memory_plan import (
     MemoryPlan,
     QuantizedModel,
     can_quantize,
+    lacks_quantizer,
     plan_memory,
 )
 from specchat.hub.recommend import FITS, TIGHT, TOO_LARGE, drafter_quant_format, fit_label, format_gib
@@ -101,7 +102,7 @@ def _plan_text(profile: Profile, gpu_gib: float | None) -> str:
 def listed_formats(architecture: Architecture) -> tuple[str, ...]:
     """The formats that a model can have in memory; in some it must be published."""
     stored = architecture.stored_format
-    if not can_quantize(architecture):
+    if not can_quantize(architecture) or lacks_quantizer(architecture):
         return ("bf16", stored) if stored in STORAGE_FORMATS and stored not in FLOAT_FORMATS else ("bf16",)
     return (*LISTED_FORMATS, "int4") if stored in INT4_CHECKPOINTS else LISTED_FORMATS
 
