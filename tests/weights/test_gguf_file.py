@@ -2,7 +2,7 @@
 
 import random
 import struct
-from time import perf_counter
+from time import process_time
 
 import pytest
 
@@ -17,7 +17,7 @@ from tests.each_row import each_row
 from tests.gguf_models import write_gguf
 
 HUGE = 2**60
-SECONDS = 5  # far above the milliseconds that a refusal takes
+SECONDS = 5  # of the processor, which other processes do not delay; a refusal takes milliseconds
 
 
 @pytest.fixture(autouse=True)
@@ -77,12 +77,12 @@ def test_a_faulty_header_is_one_clear_line_at_once(tmp_path, fault):
     content, message = FAULTS[fault]
     path = tmp_path / "model.gguf"
     path.write_bytes(content)
-    started = perf_counter()
+    started = process_time()
 
     with pytest.raises(ModelError, match=message) as caught:
         prepared_gguf(path)
 
-    assert perf_counter() - started < SECONDS
+    assert process_time() - started < SECONDS
     assert str(caught.value).startswith(str(path))
     assert "\n" not in str(caught.value)
     assert nothing_prepared(tmp_path)
@@ -97,12 +97,12 @@ def test_a_large_sparse_file_is_refused_at_once(tmp_path):
     with path.open("wb") as file:
         file.write(header(0, 1) + pair("a", 9, struct.pack("<IQ", 8, 2**21)))
         file.truncate(2**36)
-    started = perf_counter()
+    started = process_time()
 
     with pytest.raises(ModelError, match="has no tensors"):
         prepared_gguf(path)
 
-    assert perf_counter() - started < SECONDS
+    assert process_time() - started < SECONDS
 
 
 def test_a_file_that_ends_early_is_refused_wherever_it_ends(tmp_path, valid):
