@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import MAX_CHARACTERS_PER_TOKEN, check_token_ids
@@ -50,10 +51,9 @@ class FimFamily:
 @cache
 def fim_families() -> tuple[FimFamily, ...]:
     """The families of `fim_families.toml`, in its order."""
-    tables = tomllib.loads(FAMILIES_FILE.read_text(encoding="utf-8"))
-    lists = ("end_tokens", "marker_tokens")
+    tables: dict[str, dict[str, Any]] = tomllib.loads(FAMILIES_FILE.read_text(encoding="utf-8"))
     return tuple(
-        FimFamily(name, **{key: tuple(value) if key in lists else value for key, value in table.items()})
+        FimFamily(name, **{**table, **{key: tuple(table.get(key, ())) for key in ("end_tokens", "marker_tokens")}})
         for name, table in tables.items()
     )
 
