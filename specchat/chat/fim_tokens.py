@@ -52,10 +52,9 @@ class FimFamily:
 def fim_families() -> tuple[FimFamily, ...]:
     """The families of `fim_families.toml`, in its order."""
     tables: dict[str, dict[str, Any]] = tomllib.loads(FAMILIES_FILE.read_text(encoding="utf-8"))
-    return tuple(
-        FimFamily(name, **{**table, **{key: tuple(table.get(key, ())) for key in ("end_tokens", "marker_tokens")}})
-        for name, table in tables.items()
-    )
+    for table in tables.values():
+        table |= {key: tuple(table.get(key, ())) for key in ("end_tokens", "marker_tokens")}
+    return tuple(FimFamily(name, **table) for name, table in tables.items())
 
 
 @dataclass(frozen=True)
