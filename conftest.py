@@ -45,6 +45,9 @@ settings.register_profile("no time limit", deadline=None)
 settings.load_profile("no time limit")
 
 # Every engine that a test closes would have the collector look through all modules and cases, for a third of a second.
+# Small networks and screens leave many objects and little memory: with the thresholds of Python, looking for circles
+# takes an eighth of the run.
+gc.set_threshold(20_000, 20, 50)
 KEEPS_FROZEN = patch.multiple(gc, freeze=lambda: None, unfreeze=lambda: None)
 MANY_MODULES = 200
 _frozen_modules = 0
