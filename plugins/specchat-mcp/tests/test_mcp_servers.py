@@ -169,8 +169,8 @@ def test_a_front_end_without_servers_says_where_they_are_named():
 def test_a_server_of_500_tools_offers_them_all_and_ends_in_a_call_with_one_line(start):
     servers = start(demo_settings(env=(("TOOLS", "500"),)))
 
-    assert 509 == len(tools_of(servers))
-    assert "and 489 more; /mcp demo lists them" in servers.overview()
+    assert 510 == len(tools_of(servers))
+    assert "and 490 more; /mcp demo lists them" in servers.overview()
     assert "ended with exit code 3: out of memory" in call(servers, "demo__die").text
 
 
