@@ -79,6 +79,8 @@ class DraftedText:
 
     def own_part(self, step: Step) -> Step:
         """With the time of its own rows in a pass that it shared with other texts."""
+        if not step.other_rows:
+            return step
         share = self.models.costs.own_share(len(self.generation.tokens), len(step.tree), step.other_rows)
         return replace(step, verify_seconds=step.verify_seconds * share)
 

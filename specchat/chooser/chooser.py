@@ -221,8 +221,9 @@ class Chooser(Drafter):
                 del self._tracked_drafts[name]
         self._other_rows, self._other_texts = outcome.other_rows, outcome.other_texts
         self._learn_pass_cost(outcome, length, len(outcome.tree) + outcome.other_rows)
-        own_share = self.costs.own_share(length, len(outcome.tree), outcome.other_rows)
-        outcome = replace(outcome, verify_seconds=outcome.verify_seconds * own_share)
+        if outcome.other_rows:
+            own_share = self.costs.own_share(length, len(outcome.tree), outcome.other_rows)
+            outcome = replace(outcome, verify_seconds=outcome.verify_seconds * own_share)
         if (plain_seconds := self.costs.plain_seconds(length)) is not None:
             self.state.add_step(outcome, (self.task_kind, self._is_stochastic), plain_seconds)
             if len(outcome.tree) > 1:
