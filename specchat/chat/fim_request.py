@@ -7,6 +7,8 @@ from specchat.errors import UsageError
 from specchat.profile.keys import Sampling
 
 MAX_FIM_TOKENS = 1024
+MODEL_LOADING = "model_loading"  # the finish reason of a completion without a loaded model
+FILLED_REASONS = ("stop", "lines", "block", "inside_line")  # of a completion that is not cut
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from threading import Condition
 from weakref import WeakSet
 
 from specchat.chat.events import NO_OUTPUT_YET, Event, Failed, Finished, Totals, Waiting
+from specchat.chat.fim_request import MODEL_LOADING
 from specchat.host.engine_loader import EngineLoader
 from specchat.host.engine_loading import ModelLoading
 from specchat.host.loaded_engines import LoadedEngine
@@ -23,7 +24,6 @@ from specchat.profile.keys import Profile
 QUIET_SECONDS = 0.5  # without work, after which free memory goes back to the system
 STEPS_OF_COMPLETION = 4  # before each step of a turn
 MAX_OVERTAKING_TURNS = 4  # that start before an earlier one, which waits for the memory of another engine
-MODEL_NOT_LOADED = "model_loading"  # finish reason of a completion without a loaded model
 ENGINE_DIED = Failed("the engine stopped unexpectedly and starts again; ask again (its log has the reason)", 7)
 
 
@@ -61,7 +61,7 @@ class TurnQueue:
             else:
                 self.models.request_preload(work.profile)
                 missing = self.models.missing_room(work.profile)
-                self._emit(TurnEvent(work.id, Finished(MODEL_NOT_LOADED, Totals(), missing)))
+                self._emit(TurnEvent(work.id, Finished(MODEL_LOADING, Totals(), missing)))
             self._changed.notify()
 
     def cancel(self, id: str) -> None:
@@ -199,7 +199,7 @@ class TurnQueue:
             loaded = self.models.engines.find(first.profile)
             if loaded is None:
                 self._waiting.remove(first)
-                self._emit(TurnEvent(first.id, Finished(MODEL_NOT_LOADED, Totals())))
+                self._emit(TurnEvent(first.id, Finished(MODEL_LOADING, Totals())))
             else:
                 self._start(first, loaded)
 

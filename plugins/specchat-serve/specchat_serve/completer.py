@@ -7,13 +7,11 @@ from dataclasses import replace
 from threading import Event as Flag
 
 from specchat.chat.events import TRUNCATED_REASONS, Event, Failed, Finished, LoadingProgress, Waiting
-from specchat.chat.fim_request import FimRequest
+from specchat.chat.fim_request import FILLED_REASONS, MODEL_LOADING, FimRequest
 from specchat.chat.request import Request
 from specchat.errors import HostError, UsageError, error_with_exit_code
 from specchat.host.client import Conversation
 
-MODEL_LOADING = "model_loading"  # the finish reason of a completion without a loaded model
-FILLED_REASONS = ("stop", "lines", "block", "inside_line")  # of a completion that is not cut
 REASONS = {**dict.fromkeys(FILLED_REASONS, "stop"), "cancelled": "cancelled"}
 LOADING_ATTEMPTS = 3
 GREETING = Request("Hello", max_tokens=1)  # an answer waits for the models

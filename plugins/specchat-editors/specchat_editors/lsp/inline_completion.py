@@ -16,7 +16,7 @@ from typing import TypeVar
 from lsprotocol import types
 
 from specchat.chat.events import Finished, TextDelta
-from specchat.chat.fim_request import FimRequest
+from specchat.chat.fim_request import FILLED_REASONS, MODEL_LOADING, FimRequest
 from specchat.errors import SpecchatError
 from specchat.host.client import Conversation, SessionRequest
 from specchat_editors.lsp.cursor_context import CursorContext, overlapping_chars, trim_completion
@@ -30,8 +30,7 @@ READY, LOADING, WAITING, UNREACHABLE = "ready", "loading", "waiting", "unreachab
 Result = TypeVar("Result")
 MIN_DEBOUNCE_SECONDS, MAX_DEBOUNCE_SECONDS = 0.15, 0.4  # of the automatic delay
 ENGINE_TIMEOUT_SECONDS, ANSWER_TIMEOUT_SECONDS = 1.7, 2.0
-MODEL_LOADING = "model_loading"  # the finish reason of a completion without a loaded model
-ANSWERED_REASONS = ("stop", "lines", "block", "inside_line", "length", "timeout")  # of one that a model has written
+ANSWERED_REASONS = (*FILLED_REASONS, "length", "timeout")  # of one that a model has written
 AUTOMATIC_MAX_TOKENS, INVOKED_MAX_TOKENS = 64, 256
 
 
