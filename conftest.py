@@ -1,5 +1,6 @@
 """One thread for each test process: tiny networks are not faster with two, and spinning threads slow down others."""
 
+import atexit
 import gc
 import os
 import signal
@@ -49,6 +50,8 @@ settings.load_profile("no time limit")
 # takes an eighth of the run.
 gc.set_threshold(20_000, 20, 50)
 KEEPS_FROZEN = patch.multiple(gc, freeze=lambda: None, unfreeze=lambda: None)
+if "PYTEST_XDIST_WORKER" in os.environ:
+    atexit.register(os._exit, 0)  # called last: to take thousands of modules apart takes a process five seconds
 MANY_MODULES = 200
 _frozen_modules = 0
 DEFAULT_CASES, DEAR_CASES = 2, 1  # of one function in a default run; the others are `full`, of which there is a sample
