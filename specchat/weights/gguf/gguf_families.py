@@ -8,8 +8,11 @@ or unknown is an error: a model that is loaded in part answers nonsense. Shapes 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -23,27 +26,13 @@ from specchat.weights.llama_families import Family
 
 MAX_LAYERS = 1024
 MAX_SIZE = 2**24  # of any dimension
-# Settings that these families do not have; a file that sets one to anything else would compute something else here.
-NEUTRAL_VALUES: Mapping[str, tuple[float, ...]] = {
-    "attention.scale": (0, 1), "attention.clamp_kqv": (0,), "attention.max_alibi_bias": (0,), "attention.causal": (1,),
-    "logit_scale": (0, 1), "embedding_scale": (0, 1), "residual_scale": (0, 1), "rope.scaling.yarn_beta_fast": (32,),
-    "rope.scaling.yarn_beta_slow": (1,), "rope.scaling.yarn_log_multiplier": (0,), "expert_weights_scale": (0, 1),
-    "expert_gating_func": (0, 1), "expert_group_count": (0, 1), "leading_dense_block_count": (0,),
-    "interleave_moe_layer_step": (0, 1), "nextn_predict_layers": (0,), "attention.temperature_scale": (0,),
-}  # fmt: skip
+FAMILIES_FILE = Path(__file__).with_suffix(".toml")
 LLAMA3_ROPE = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
-GEMMA3_LOCAL_ROPE_BASE = 10000.0
 NORMS = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")  # before and after attention and MLP
-NO_NORM = ""  # that a family does not have
-LATE_NORMS = ("attn_norm", NO_NORM, "post_attention_norm", NO_NORM)  # the norm before the MLP by another name
+LAYERS_OF_27B = {"gemma2": 46, "gemma3_text": 62}
 QKV = ("attn_q", "attn_k", "attn_v")
-BIASED = (*QKV, "attn_output")
 EXPERT = "{}"  # in the name of a tensor that holds all experts: the number of one
 QK_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
-GRANITE_SCALES = {  # GGUF → config
-    "attention.scale": "attention_multiplier", "embedding_scale": "embedding_multiplier",
-    "residual_scale": "residual_multiplier", "logit_scale": "logits_scaling",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -56,16 +45,21 @@ class MappedModel:
 
 @dataclass(frozen=True)
 class _Family:
-    """An architecture of llama.cpp, beyond what `llama_families` says of its `model_type` of transformers."""
+    """An architecture of llama.cpp: a table of `gguf_families.toml`, which says what each field is."""
 
     model_type: str
     class_name: str
-    special_config: Callable[[_Keys, dict[str, Any]], dict[str, Any]]
-    optional_biases: tuple[str, ...] = ()
-    norms: tuple[str, str, str, str] = NORMS
+    biases: Sequence[str] = ()
+    norms: Sequence[str] = NORMS
     has_qk_norms: bool = False
     pairs_rows: bool = False
-    scales: Mapping[str, str] = field(default_factory=dict[str, str])  # keys of NEUTRAL_VALUES that the family has
+    constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    numbers: Mapping[str, str] = field(default_factory=dict[str, str])
+    sizes: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    window: int | None = None
+    window_every: int = 0
+    yarn: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    optional: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def published(self) -> Family:
@@ -133,20 +127,33 @@ class _Keys:
 
 def map_model(file: GgufFile) -> MappedModel:
     """The model in a GGUF file. ModelError when its architecture is not supported, or tensors do not fit."""
-    architecture = str(file.metadata.get("general.architecture"))
-    keys = _Keys(file, architecture)
-    family = (EXPERT_FAMILIES if keys.value("expert_count") else FAMILIES).get(architecture)
-    if family is None and architecture in FAMILIES:
-        raise keys.error(f"{architecture} with experts is not supported; choose a dense model, or its *.safetensors")
-    if family is None:
-        reason = "is not a language model" if architecture in ("clip", "whisper") else "is not supported"
-        supported = ", ".join(dict.fromkeys((*FAMILIES, *EXPERT_FAMILIES)))
-        raise keys.error(f"the architecture {architecture} {reason}; supported are {supported}")
-    for key, neutral in NEUTRAL_VALUES.items():
-        if key not in family.scales and (value := keys.value(key)) not in (None, *neutral):
-            raise keys.error(f"{architecture} with {key} = {value} is not supported")
+    keys = _Keys(file, str(file.metadata.get("general.architecture")))
+    family = _family(keys)
+    for key, neutral in _tables()["neutral"].items():
+        if key not in family.numbers.values() and (value := keys.value(key)) not in (None, *neutral):
+            raise keys.error(f"{keys.architecture} with {key} = {value} is not supported")
     config = _config(keys, family)
     return MappedModel(config, tuple(_mapped_tensors(keys, family, config)))
+
+
+@cache
+def _tables() -> Mapping[str, Any]:
+    return tomllib.loads(FAMILIES_FILE.read_text(encoding="utf-8"))
+
+
+def _family(keys: _Keys) -> _Family:
+    tables, name = _tables(), keys.architecture
+    kind = "experts" if keys.value("expert_count") else "dense"
+    if kind == "dense" and keys.value("attention.sliding_window") and name in tables["windows"]:
+        kind = "windows"
+    if (table := tables[kind].get(name)) is not None:
+        fields = {key: value for key, value in table.items() if key != "flags"}
+        return _Family(**fields, **dict.fromkeys(table.get("flags", ()), True))
+    if name in tables["dense"]:
+        raise keys.error(f"{name} with experts is not supported; choose a dense model, or its *.safetensors")
+    reason = "is not a language model" if name in ("clip", "whisper") else "is not supported"
+    supported = ", ".join(dict.fromkeys((*tables["dense"], *tables["experts"])))
+    raise keys.error(f"the architecture {name} {reason}; supported are {supported}")
 
 
 def _config(keys: _Keys, family: _Family) -> dict[str, Any]:
@@ -176,12 +183,31 @@ def _config(keys: _Keys, family: _Family) -> dict[str, Any]:
         "tie_word_embeddings": keys.tensor("output.weight") is None,
         "dtype": "bfloat16",
         "use_cache": True,
+        **family.constants,
+        **{name: keys.number(key) for name, key in family.numbers.items() if keys.value(key)},
+        **{name: keys.size(_first_key(keys, choices)) for name, choices in family.sizes.items()},
+        **_windows(keys, family, layers),
     }
-    return (
-        config
-        | family.special_config(keys, config)
-        | (_expert_config(keys, config) if family.published.experts else {})
-    )
+    if "attn_output" in family.biases:
+        config["attention_bias"] = keys.tensor("blk.0.attn_q.bias") is not None
+    if family.published.experts:
+        config |= _expert_config(keys, config)
+    special = SPECIAL_CONFIGS.get(family.model_type, _whole_rope)
+    return config | special(keys, family, config)
+
+
+def _first_key(keys: _Keys, choices: Sequence[str]) -> str:
+    return next((key for key in choices if keys.value(key) is not None), choices[0])
+
+
+def _windows(keys: _Keys, family: _Family, layers: int) -> dict[str, Any]:
+    """The sliding window of a family with one, and which layers have it."""
+    if not family.window_every:
+        return {}
+    if not keys.value("attention.sliding_window", family.window):
+        return {"sliding_window": None}
+    kinds = _layer_types(keys, layers, family.window_every)
+    return {"sliding_window": keys.size("attention.sliding_window", family.window), "layer_types": kinds}
 
 
 def _expert_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
@@ -193,95 +219,24 @@ def _expert_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _llama_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
-    _require_full_rotation(keys, config)
-    has_bias = keys.tensor("blk.0.attn_q.bias") is not None
-    return {"attention_bias": has_bias, "mlp_bias": False, "rope_parameters": _rope(keys, config)}
+def _whole_rope(keys: _Keys, family: _Family, config: dict[str, Any]) -> dict[str, Any]:
+    """RoPE on the whole of each head, where layers with a window may have their own."""
+    if keys.size("rope.dimension_count", config["head_dim"]) != config["head_dim"]:
+        raise keys.error(f"{keys.architecture} with RoPE on a part of each head is not supported")
+    base, sliding = family.published.rope_base, family.published.sliding_rope_base
+    if sliding is None:
+        return {"rope_parameters": _rope(keys, family, config["head_dim"])}
+    rope = _rope(keys, family, config["head_dim"], base.default)
+    default = rope["rope_theta"] if sliding.key == base.key else sliding.default
+    own = {"rope_type": "default", "rope_theta": keys.number("rope.freq_base_swa", default)}
+    return {"rope_parameters": {"full_attention": rope, "sliding_attention": own}}
 
 
-def _granite_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
-    return _llama_config(keys, config) | {name: keys.number(key, 1.0) for key, name in GRANITE_SCALES.items()}
-
-
-def _qwen_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
-    _require_full_rotation(keys, config)
-    return {"use_sliding_window": False, "rope_parameters": _rope(keys, config)}
-
-
-def _qwen2_moe_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
-    shared = keys.size("expert_shared_feed_forward_length", keys.size("feed_forward_length"))
-    return _qwen_config(keys, config) | {"shared_expert_intermediate_size": shared, "norm_topk_prob": False}
-
-
-def _qwen3_moe_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
-    return _qwen_config(keys, config) | {"norm_topk_prob": True}
-
-
-def _gpt_oss_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
-    rope = _rope(keys, config)
-    return {
-        "intermediate_size": keys.size("expert_feed_forward_length"),
-        "attention_bias": True,
-        "sliding_window": keys.size("attention.sliding_window"),
-        "layer_types": _layer_types(keys, config["num_hidden_layers"], every=2),
-        "rope_parameters": rope | ({"truncate": False} if rope["rope_type"] == "yarn" else {}),
-    }
-
-
-def _olmo2_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
-    """Olmo 2, or Olmo 3, which has sliding windows; the scaling of its RoPE is that of the other layers."""
-    rope = _rope(keys, config)
-    if not keys.value("attention.sliding_window"):
-        return {"attention_bias": False, "rope_parameters": rope}
-    return {
-        "model_type": "olmo3",
-        "architectures": ["Olmo3ForCausalLM"],
-        "attention_bias": False,
-        "sliding_window": keys.size("attention.sliding_window"),
-        "layer_types": _layer_types(keys, config["num_hidden_layers"], every=4),
-        "rope_parameters": {
-            "full_attention": rope,
-            "sliding_attention": {"rope_type": "default", "rope_theta": rope["rope_theta"]},
-        },
-    }
-
-
-def _exaone4_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
-    special: dict[str, Any] = {"sliding_window": None, "rope_parameters": _rope(keys, config)}
-    if keys.value("attention.sliding_window"):
-        special["sliding_window"] = keys.size("attention.sliding_window")
-        special["layer_types"] = _layer_types(keys, config["num_hidden_layers"], every=4)
-    return special
-
-
-def _gemma2_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
-    is_27b = config["num_hidden_layers"] == 46
-    return {
-        "sliding_window": keys.size("attention.sliding_window", 4096),
-        "attn_logit_softcapping": keys.number("attn_logit_softcapping", 50.0),
-        "final_logit_softcapping": keys.number("final_logit_softcapping", 30.0),
-        "query_pre_attn_scalar": _gemma_query_scalar(config, is_27b=is_27b),
-        "rope_parameters": _rope(keys, config),
-    }
-
-
-def _gemma3_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
-    is_27b = config["num_hidden_layers"] == 62
-    special: dict[str, Any] = {
-        "sliding_window": keys.size("attention.sliding_window"),
-        "layer_types": _layer_types(keys, config["num_hidden_layers"], every=6),
-        "query_pre_attn_scalar": _gemma_query_scalar(config, is_27b=is_27b),
-        "rope_parameters": {
-            "full_attention": _rope(keys, config, default_base=1_000_000.0),
-            "sliding_attention": {
-                "rope_type": "default",
-                "rope_theta": keys.number("rope.freq_base_swa", GEMMA3_LOCAL_ROPE_BASE),
-            },
-        },
-    }
-    if keys.value("final_logit_softcapping"):
-        special["final_logit_softcapping"] = keys.number("final_logit_softcapping")
-    return special
+def _gemma_config(keys: _Keys, family: _Family, config: dict[str, Any]) -> dict[str, Any]:
+    """The file does not say the scale of queries: the head size, but with 27B the width of a head's share."""
+    is_27b = config["num_hidden_layers"] == LAYERS_OF_27B[family.model_type]
+    scalar = config["hidden_size"] // config["num_attention_heads"] if is_27b else config["head_dim"]
+    return _whole_rope(keys, family, config) | {"query_pre_attn_scalar": scalar}
 
 
 def _layer_types(keys: _Keys, layers: int, every: int) -> list[str]:
@@ -295,12 +250,7 @@ def _layer_types(keys: _Keys, layers: int, every: int) -> list[str]:
     return ["sliding_attention" if each else "full_attention" for each in is_sliding]
 
 
-def _gemma_query_scalar(config: dict[str, Any], *, is_27b: bool) -> int:
-    """The file does not say it: the head size, but in the models with 27B the width of a head's share."""
-    return config["hidden_size"] // config["num_attention_heads"] if is_27b else config["head_dim"]
-
-
-def _phi3_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
+def _phi3_config(keys: _Keys, _family: _Family, config: dict[str, Any]) -> dict[str, Any]:
     head_size = config["hidden_size"] // config["num_attention_heads"]
     share = keys.size("rope.dimension_count", head_size) / head_size
     original = keys.size("rope.scaling.original_context_length", config["max_position_embeddings"])
@@ -322,17 +272,12 @@ def _phi3_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
     return special | {"head_dim": head_size}
 
 
-def _require_full_rotation(keys: _Keys, config: dict[str, Any]) -> None:
-    if keys.size("rope.dimension_count", config["head_dim"]) != config["head_dim"]:
-        raise keys.error(f"{keys.architecture} with RoPE on a part of each head is not supported")
-
-
-def _rope(keys: _Keys, config: dict[str, Any], default_base: float = 10000.0) -> dict[str, Any]:
+def _rope(keys: _Keys, family: _Family, head_size: int, default_base: float = 10000.0) -> dict[str, Any]:
     """The `rope_parameters` of a config."""
     base = {"rope_theta": keys.number("rope.freq_base", default_base)}
     if keys.tensor("rope_freqs.weight") is not None:
-        factors = _rope_factors(keys, "rope_freqs.weight", config["head_dim"] // 2)
-        return base | _llama3_rope(keys, factors, base["rope_theta"], config["head_dim"])
+        factors = _rope_factors(keys, "rope_freqs.weight", head_size // 2)
+        return base | _llama3_rope(keys, factors, base["rope_theta"], head_size)
     kind = keys.value("rope.scaling.type")
     if kind in (None, "none"):
         legacy = keys.value("rope.scale_linear")
@@ -346,7 +291,7 @@ def _rope(keys: _Keys, config: dict[str, Any], default_base: float = 10000.0) ->
         rope = {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original}
         if (sharpening := keys.number("rope.scaling.attn_factor", 1.0)) != 1:
             rope["attention_factor"] = sharpening * (1 + 0.1 * math.log(factor))
-        return base | rope
+        return base | rope | family.yarn
     raise keys.error(f"the RoPE scaling {kind} is not supported")
 
 
@@ -421,38 +366,17 @@ def _expected_tensors(keys: _Keys, family: _Family, config: dict[str, Any]) -> I
     for layer in range(config["num_hidden_layers"]):
         for part, name in family.layer_names.items():
             yield f"blk.{layer}.{part}.weight", f"model.layers.{layer}.{name}.weight"
-            if part in family.optional_biases and keys.tensor(f"blk.{layer}.{part}.bias") is not None:
+            if part in family.biases and keys.tensor(f"blk.{layer}.{part}.bias") is not None:
                 yield f"blk.{layer}.{part}.bias", f"model.layers.{layer}.{name}.bias"
-        if family.published.has_sinks:
-            yield f"blk.{layer}.attn_sinks.weight", f"model.layers.{layer}.self_attn.sinks"
+        optional = ((stored.format(layer=layer), name.format(layer=layer)) for stored, name in family.optional.items())
+        yield from ((stored, name) for stored, name in optional if keys.tensor(stored) is not None)
     yield "output_norm.weight", "model.norm.weight"
     if not config["tie_word_embeddings"]:
         yield "output.weight", "lm_head.weight"
 
 
-FAMILIES: Mapping[str, _Family] = {
-    "llama": _Family("llama", "LlamaForCausalLM", _llama_config, BIASED, pairs_rows=True),
-    "granite": _Family(
-        "granite", "GraniteForCausalLM", _granite_config, BIASED, pairs_rows=True, scales=GRANITE_SCALES
-    ),
-    "smollm3": _Family("smollm3", "SmolLM3ForCausalLM", _llama_config, BIASED, pairs_rows=True),
-    "seed_oss": _Family("seed_oss", "SeedOssForCausalLM", _llama_config, BIASED, LATE_NORMS),
-    "qwen2": _Family("qwen2", "Qwen2ForCausalLM", _qwen_config, QKV),
-    "qwen3": _Family("qwen3", "Qwen3ForCausalLM", _qwen_config, has_qk_norms=True),
-    "olmo2": _Family("olmo2", "Olmo2ForCausalLM", _olmo2_config, has_qk_norms=True),
-    "exaone4": _Family("exaone4", "Exaone4ForCausalLM", _exaone4_config, has_qk_norms=True),
-    "gemma": _Family("gemma", "GemmaForCausalLM", lambda keys, config: {"rope_parameters": _rope(keys, config)}),
-    "gemma2": _Family("gemma2", "Gemma2ForCausalLM", _gemma2_config),
-    "gemma3": _Family("gemma3_text", "Gemma3ForCausalLM", _gemma3_config, has_qk_norms=True),
-    "phi3": _Family("phi3", "Phi3ForCausalLM", _phi3_config),
+SPECIAL_CONFIGS: Mapping[str, Callable[[_Keys, _Family, dict[str, Any]], dict[str, Any]]] = {
+    "gemma2": _gemma_config,
+    "gemma3_text": _gemma_config,
+    "phi3": _phi3_config,
 }
-EXPERT_FAMILIES: Mapping[str, _Family] = {  # of architectures whose file says how many experts a layer has
-    "llama": _Family("mixtral", "MixtralForCausalLM", _llama_config, pairs_rows=True),
-    "qwen2moe": _Family("qwen2_moe", "Qwen2MoeForCausalLM", _qwen2_moe_config, QKV),
-    "qwen3moe": _Family("qwen3_moe", "Qwen3MoeForCausalLM", _qwen3_moe_config, has_qk_norms=True),
-    "olmoe": _Family("olmoe", "OlmoeForCausalLM", _olmo2_config, has_qk_norms=True),
-    "gpt-oss": _Family(
-        "gpt_oss", "GptOssForCausalLM", _gpt_oss_config,
-        (*BIASED, "ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"), LATE_NORMS,
-    ),
-}  # fmt: skip
