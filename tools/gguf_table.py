@@ -12,6 +12,7 @@ answers with plain ones, and the answer with that of llama.cpp's own library.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -44,12 +45,20 @@ HEADER = (
     "|---|---|---|---|---|---|---|---|"
 )
 SIZES: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 64, "moe_intermediate_size": 32, "head_dim": 16}
+GEMMA4 = {
+    "tie_word_embeddings": True, "global_head_dim": 32, "num_hidden_layers": 5, "num_experts": None,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention"],
+}  # fmt: skip
 SPECIAL: dict[str, dict[str, Any]] = {
+    "mistral": {"sliding_window": None},  # as in the published ones: GGUF does not say it
+    "ministral3": {"sliding_window": None},
     "gemma": {"tie_word_embeddings": True},  # the converter leaves an output matrix of a Gemma out
     "gemma2": {"tie_word_embeddings": True},
     "gemma3_text": {"tie_word_embeddings": True, "num_hidden_layers": 7},
     "qwen2_moe": {"shared_expert_intermediate_size": 32},
     "qwen3_moe": {"norm_topk_prob": True},
+    "gemma4_text": GEMMA4 | {"num_kv_shared_layers": 2, "use_double_wide_mlp": True},
+    "granitemoehybrid": {"mamba_d_head": 16},
 }
 FAMILIES = (
     "llama", "mistral", "granite", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "smollm3", "seed_oss",
@@ -60,17 +69,23 @@ FAMILIES = (
 END_TOKEN = "<|end|>"  # noqa: S105 - of a vocabulary
 CONVERT = """
 import json
+import re
 import sys
 from pathlib import Path
 converter, architecture, folder, *files = sys.argv[1:]
 sys.path.insert(0, converter)
 import gguf
+for text in (file.read_text() for file in Path(converter, "conversion").glob("*.py")):
+    for name in re.findall(r"MODEL_TENSOR[.](\\w+)", text):  # a release without the newest names
+        hasattr(gguf.MODEL_TENSOR, name) or setattr(gguf.MODEL_TENSOR, name, None)
 from conversion import get_model_class
-from conversion.base import TextModel
+from conversion.base import ModelBase, TextModel
 def vocabulary(self):  # the class of a tokenizer of transformers may have tokens of its own
     tokens = json.loads((self.dir_model / "tokenizer.json").read_text())["model"]["vocab"]
     return sorted(tokens, key=tokens.get), [gguf.TokenType.NORMAL] * len(tokens), "smollm"
 model = get_model_class(architecture)
+ModelBase.load_hparams = staticmethod(lambda folder, *_, **__: json.loads((folder / "config.json").read_text()))
+model = getattr(model, "Ministral3Model", model)  # what a class that only passes on stands for
 model.set_vocab, TextModel.get_vocab_base = TextModel._set_vocab_gpt2, vocabulary
 for file, kind in zip(files, (gguf.LlamaFileType.ALL_F32, gguf.LlamaFileType.MOSTLY_Q8_0)):
     model(Path(folder), kind, Path(file)).write()
@@ -138,6 +153,7 @@ def try_family(family: str, converter: Converter) -> TableRow:
     with TemporaryDirectory() as text:
         folder, architecture = Path(text), ""
         network.save_pretrained(folder / "checkpoint")
+        _write_published_keys(folder / "checkpoint" / "config.json", SPECIAL.get(family, {}))
         _write_tokenizer(folder / "checkpoint")
         floats, blocks = folder / "floats.gguf", folder / "blocks.gguf"
         try:
@@ -178,6 +194,11 @@ def _logit_difference(network: Any, model: Model) -> float:
         parts = [model.prefill(PROMPT[first : first + step], cache) for first in range(0, len(PROMPT), step)]
     model.pool.close(cache)
     return float((parts[-1].logits[-1] - expected).norm() / expected.norm())
+
+
+def _write_published_keys(path: Path, keys: dict[str, Any]) -> None:
+    """Some keys of published configs, which the converter reads, transformers saves in another form."""
+    path.write_text(json.dumps(keys | json.loads(path.read_text())))
 
 
 def _write_tokenizer(folder: Path) -> None:
