@@ -47,7 +47,7 @@ HEADER = (
 SIZES: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 64, "moe_intermediate_size": 32, "head_dim": 16}
 GEMMA4 = {
     "tie_word_embeddings": True, "global_head_dim": 32, "num_hidden_layers": 5, "num_experts": None,
-    "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention"],
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention", "full_attention"],
 }  # fmt: skip
 SPECIAL: dict[str, dict[str, Any]] = {
     "mistral": {"sliding_window": None},  # as in the published ones: GGUF does not say it
@@ -58,13 +58,26 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "qwen2_moe": {"shared_expert_intermediate_size": 32},
     "qwen3_moe": {"norm_topk_prob": True},
     "gemma4_text": GEMMA4 | {"num_kv_shared_layers": 2, "use_double_wide_mlp": True},
+    "gemma4_text (31B)": GEMMA4
+    | {"attention_k_eq_v": True, "num_global_key_value_heads": 1, "hidden_size_per_layer_input": 0},
+    "gemma4_text (experts)": GEMMA4
+    | {"enable_moe_block": True, "num_experts": 4, "top_k_experts": 2, "hidden_size_per_layer_input": 0},
     "granitemoehybrid": {"mamba_d_head": 16},
+    "granitemoehybrid (dense)": {
+        "mamba_d_head": 16,
+        "layer_types": ["attention"] * 4,
+        "num_local_experts": 0,
+        "num_experts_per_tok": 0,
+        "shared_intermediate_size": 64,
+        "position_embedding_type": "rope",
+    },
 }
 FAMILIES = (
     "llama", "mistral", "granite", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "smollm3", "seed_oss",
     "olmo2", "olmo3", "exaone4", "mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "gpt_oss",
-    "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "gemma4_text", "glm4", "glm4_moe", "deepseek_v3", "llama4_text",
-    "lfm2", "granitemoehybrid", "ministral3",
+    "ministral3", "gemma4_text", "gemma4_text (31B)", "granitemoehybrid (dense)",
+    "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "gemma4_text (experts)", "granitemoehybrid", "glm4", "glm4_moe",
+    "glm4_moe_lite", "lfm2", "lfm2_moe", "llama4_text", "deepseek_v3",
 )  # fmt: skip
 END_TOKEN = "<|end|>"  # noqa: S105 - of a vocabulary
 CONVERT = """
@@ -144,7 +157,7 @@ def try_family(family: str, converter: Converter) -> TableRow:
     """Convert a tiny network, and load what came of it."""
     changes = SIZES | SPECIAL.get(family, {})
     try:
-        network: Any = tiny_network(family, **changes)
+        network: Any = tiny_network(family.split(maxsplit=1)[0], **changes)
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         return TableRow(family, reason=f"transformers cannot build its config: {' '.join(str(error).split())[:100]}")
     with torch.no_grad():
@@ -197,8 +210,8 @@ def _logit_difference(network: Any, model: Model) -> float:
 
 
 def _write_published_keys(path: Path, keys: dict[str, Any]) -> None:
-    """Some keys of published configs, which the converter reads, transformers saves in another form."""
-    path.write_text(json.dumps(keys | json.loads(path.read_text())))
+    """Keys as published configs have them: the converter reads them, and transformers saves some in another form."""
+    path.write_text(json.dumps(json.loads(path.read_text()) | keys))
 
 
 def _write_tokenizer(folder: Path) -> None:
