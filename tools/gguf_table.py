@@ -64,6 +64,9 @@ SPECIAL: dict[str, dict[str, Any]] = {
     | {"enable_moe_block": True, "num_experts": 4, "top_k_experts": 2, "hidden_size_per_layer_input": 0},
     "granitemoehybrid": {"mamba_d_head": 16},
     "granitemoehybrid (dense)": {
+        "attention_multiplier": 0.25,
+        "embedding_multiplier": 6.0,
+        "residual_multiplier": 0.22,
         "mamba_d_head": 16,
         "layer_types": ["attention"] * 4,
         "num_local_experts": 0,
