@@ -16,6 +16,7 @@ from specchat.hub.memory_plan import weight_bytes
 from specchat.hub.recommend import format_gib
 from specchat.profile.keys import Models
 from specchat.profile.shipped_drafters import with_shipped_drafters
+from specchat.weights.gguf.gguf_sources import local_gguf
 
 
 @dataclass(frozen=True)
@@ -54,10 +55,9 @@ def _model_names(models: Models) -> Iterator[str]:
 
 
 def pending_model(source: str) -> PendingModel:
-    path = local_path(source) or cached_folder(source)
-    if path is not None:
-        return PendingModel(source, _bytes_of(path), is_on_disk=True)
     try:
+        if path := local_gguf(source) or local_path(source) or cached_folder(source):
+            return PendingModel(source, _bytes_of(path), is_on_disk=True)
         located = locate_model(source)
         return PendingModel(source, weight_bytes(located.architecture, "bf16"), is_on_disk=located.folder is not None)
     except ModelError:
@@ -66,6 +66,6 @@ def pending_model(source: str) -> PendingModel:
 
 def _bytes_of(path: Path) -> int | None:
     try:
-        return path.stat().st_size if path.is_file() else LocalModel(path.name, path).bytes
+        return LocalModel(path.name, path).bytes
     except OSError:
         return None  # the loader reports what cannot be read

@@ -1,4 +1,6 @@
-"""Which GGUF file the name of a model means: a file, a folder with one file, the starter, or a model of Ollama.
+"""Which GGUF file the name of a model means: a file, a folder with one file, the starter, or one of another program.
+
+`ollama:NAME`, `lmstudio:NAME` and `org/repo:Q4_K_M`, of which the hub's cache has the files.
 
 Ollama stores a manifest for each name and tag, and the files themselves as blobs without a suffix. Imports no torch.
 """
@@ -8,14 +10,15 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.errors import ModelError
-from specchat.paths import starter_file
+from specchat.paths import hub_snapshots, is_hub_id, starter_file
 from specchat.profile.keys import STARTER
-from specchat.weights.gguf.gguf_file import SHARD_NAME, is_gguf
+from specchat.weights.gguf.gguf_file import is_gguf
+from specchat.weights.gguf.gguf_labels import LM_STUDIO_PREFIX, chosen_model, labelled_models, split_label
 
 OLLAMA_PREFIX = "ollama:"
 OLLAMA_VARIABLE = "OLLAMA_MODELS"
@@ -25,6 +28,8 @@ OLLAMA_SYSTEM_FOLDER = Path("/usr/share/ollama/.ollama/models")  # of its servic
 MODEL_LAYER = "application/vnd.ollama.image.model"
 DIGEST = re.compile(r"sha256[:-][0-9a-f]{64}")
 MAX_MANIFEST_BYTES = 2**20
+LM_STUDIO_FOLDERS = ("~/.lmstudio/models", "~/.cache/lm-studio/models")
+LM_STUDIO_POINTER = "~/.lmstudio-home-pointer"  # a file with the path of its folder, where the user moved it
 
 
 @dataclass(frozen=True)
@@ -52,26 +57,85 @@ def local_gguf(source: str) -> Path | None:
         return starter_file()
     if source.startswith(OLLAMA_PREFIX):
         return _find_ollama(source.removeprefix(OLLAMA_PREFIX)).model_file()
+    if source.startswith(LM_STUDIO_PREFIX):
+        return _find_lm_studio(source)
     path = Path(source).expanduser()
     if is_gguf(path):
         return path
-    if source == "embedded" or not path.is_dir() or (path / "config.json").exists():
+    if source == "embedded" or (path / "config.json").exists():
         return None
-    files = gguf_models(path)
-    if len(files) > 1:
-        names = ", ".join(each.name for each in files)
-        raise ModelError(f"{source}: holds {len(files)} models; name one of the files: {names}")
-    return files[0] if files else None
+    if path.is_dir():
+        files = [*gguf_models(path).values()]
+        if len(files) > 1:
+            names = ", ".join(each.relative_to(path).as_posix() for each in files)
+            raise ModelError(f"{source}: holds {len(files)} models; name one of the files: {names}")
+        return files[0] if files else None
+    return _find_in_hub_cache(source) if is_hub_id(source) else None
 
 
-def gguf_models(folder: Path) -> list[Path]:
-    """The GGUF files of language models in a folder: the first shard of each, no vision parts."""
-    return [path for path in sorted(folder.glob("*.gguf")) if path.is_file() and _is_model_file(path)]
+def gguf_models(*folders: Path) -> dict[str, Path]:
+    """The GGUF files of language models in these folders: the first shard of each by its label, no vision parts."""
+    files = gguf_files(*folders)
+    return {label: files[name] for label, name in labelled_models(files).items()}
 
 
-def _is_model_file(path: Path) -> bool:
-    shard = SHARD_NAME.fullmatch(path.name)
-    return not path.name.startswith("mmproj") and (shard is None or int(shard["number"]) == 1)
+def gguf_files(*folders: Path) -> dict[str, Path]:
+    """Those in these folders and one level below, by name; of equal names that in the first folder."""
+    paths = (
+        (each, folder) for folder in folders for pattern in ("*.gguf", "*/*.gguf") for each in folder.glob(pattern)
+    )
+    files = dict[str, Path]()
+    for path, folder in paths:
+        if path.is_file():
+            files.setdefault(path.relative_to(folder).as_posix(), path)
+    return files
+
+
+def _chosen_file(source: str, files: Mapping[str, Path]) -> Path | None:
+    name = chosen_model(source, files)
+    return None if name is None else files[name]
+
+
+def _find_in_hub_cache(source: str) -> Path | None:
+    """The file of a quantization; without one, the only file of a repository that has no other weights."""
+    snapshots = hub_snapshots(source)
+    if not split_label(source)[1] and any(any(each.glob("*.safetensors")) for each in snapshots):
+        return None
+    files = gguf_files(*snapshots)
+    try:
+        return _chosen_file(source, files)
+    except ModelError:
+        if split_label(source)[1]:  # the hub may have it
+            return None
+        raise
+
+
+def lm_studio_models() -> dict[str, Path]:
+    """The folders of models of LM Studio, by publisher/model."""
+    folders = [folder for root in _lm_studio_folders() for folder in sorted(root.glob("*/*")) if folder.is_dir()]
+    return {"/".join(folder.parts[-2:]): folder for folder in reversed(folders)}
+
+
+def _lm_studio_folders() -> list[Path]:
+    """The folders with models, each as publisher/model."""
+    folders = [Path(each).expanduser() for each in LM_STUDIO_FOLDERS]
+    try:
+        home = Path(LM_STUDIO_POINTER).expanduser().read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        home = ""
+    candidates = [*folders, Path(home, "models")] if home else folders
+    return list(dict.fromkeys(folder.resolve() for folder in candidates if folder.is_dir()))
+
+
+def _find_lm_studio(source: str) -> Path:
+    """A file of LM Studio: by publisher/model or model, and by label where there are several."""
+    wanted, known = split_label(source.removeprefix(LM_STUDIO_PREFIX))[0].lower(), lm_studio_models()
+    folders = [folder for name, folder in known.items() if wanted in (name.lower(), folder.name.lower())]
+    file = _chosen_file(source, gguf_files(*folders[:1])) if len(folders) == 1 else None
+    if file is None:
+        names = ", ".join(sorted(known)[:8]) or "none"
+        raise ModelError(f"{source}: LM Studio has no such GGUF model here, or several; it has {names}")
+    return file
 
 
 def ollama_manifests() -> Iterator[OllamaManifest]:

@@ -1,0 +1,86 @@
+"""Which of several GGUF files a label means, the part of a name after the colon: `org/repo:Q4_K_M`.
+
+The label of a file is the quantization in its name, or the whole name where that is missing or not unique. Knows names
+only: of a hub's listing, or of a folder. Reads no file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+from specchat.errors import ModelError
+from specchat.paths import HUB_PREFIX
+from specchat.weights.gguf.gguf_file import SHARD_NAME
+
+QUANTIZATION = re.compile(r"(?<![a-z\d])(?:UD-)?(?:I?Q\d|TQ\d|(?:MX|NV)FP\d|BF16|F16|F32)\w*(?![a-z\d])", re.IGNORECASE)
+OTHER_PARTS = ("mmproj", "imatrix")  # how the names of vision encoders and of statistics begin
+MAX_LISTED_LABELS = 40
+LM_STUDIO_PREFIX = "lmstudio:"
+PREFIXES = (LM_STUDIO_PREFIX, HUB_PREFIX)
+
+
+def labelled_models(names: Iterable[str]) -> dict[str, str]:
+    """The language models among these files: label → the name of the first part."""
+    models = sorted(name for name in names if _is_model_file(name))
+    counts = Counter(map(_quantization, models))
+    return {label if (label := _quantization(name)) and counts[label] == 1 else _stem(name): name for name in models}
+
+
+def chosen_model(source: str, names: Iterable[str]) -> str | None:
+    """The file that this source names, or the only one; None when there is none. ModelError says which there are."""
+    models = labelled_models(names)
+    bare, wanted = split_label(source)
+    chosen = [name for label, name in models.items() if wanted.lower() in ("", label.lower(), _stem(name).lower())]
+    if len(chosen) == 1:
+        return chosen[0]
+    if not models:
+        if wanted:
+            raise ModelError(f"{source}: {bare} has no GGUF files; leave ':{wanted}' out")
+        return None
+    problem = f"none of its GGUF files is {wanted}" if wanted else f"holds {len(models)} models"
+    known = ", ".join([*models][:MAX_LISTED_LABELS])
+    raise ModelError(f"{source}: {problem}; name one as {bare}:{next(iter(models))}: {known}")
+
+
+def parts_of(source: str, first: str, names: Iterable[str]) -> list[str]:
+    """The names of all parts of a model. ModelError when one is missing."""
+    shard = SHARD_NAME.fullmatch(first)
+    if shard is None:
+        return [first]
+    wanted = [f"{shard['stem']}-{number:05d}-of-{shard['count']}.gguf" for number in range(1, int(shard["count"]) + 1)]
+    if missing := sorted({*wanted} - {*names}):
+        raise ModelError(f"{source}: {missing[0]} is missing there, a part of the model; choose another quantization")
+    return wanted
+
+
+def split_label(source: str) -> tuple[str, str]:
+    """`lmstudio:org/model:Q4_K_M` → the name and "Q4_K_M"; "" for a name without a label."""
+    prefix = next((each for each in PREFIXES if source.startswith(each)), "")
+    bare, _, label = source.removeprefix(prefix).partition(":")
+    return prefix + bare, label
+
+
+def _is_model_file(name: str) -> bool:
+    shard = SHARD_NAME.fullmatch(name)
+    is_model = name.endswith(".gguf") and not _base_name(name).startswith(OTHER_PARTS)
+    return is_model and (shard is None or int(shard["number"]) == 1)
+
+
+def _quantization(name: str) -> str:
+    """The last one in a path; "" for none. Large files stand in a folder for each."""
+    return (QUANTIZATION.findall(_without_ending(name)) or [""])[-1]
+
+
+def _stem(name: str) -> str:
+    return _without_ending(_base_name(name))
+
+
+def _without_ending(name: str) -> str:
+    shard = SHARD_NAME.fullmatch(name)
+    return shard["stem"] if shard else name.removesuffix(".gguf")
+
+
+def _base_name(name: str) -> str:
+    return name.rpartition("/")[2]
