@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.errors import ModelError
-from specchat.hub.find_models import local_path
+from specchat.hub.find_models import model_path
 from specchat.hub.local_models import LocalModel, cached_folder, locate_model
 from specchat.hub.memory_plan import weight_bytes
 from specchat.hub.recommend import format_gib
 from specchat.profile.keys import Models
 from specchat.profile.shipped_drafters import with_shipped_drafters
-from specchat.weights.gguf.gguf_sources import local_gguf
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ def _model_names(models: Models) -> Iterator[str]:
 
 def pending_model(source: str) -> PendingModel:
     try:
-        if path := local_gguf(source) or local_path(source) or cached_folder(source):
+        if path := model_path(source) or cached_folder(source):
             return PendingModel(source, _bytes_of(path), is_on_disk=True)
         located = locate_model(source)
         return PendingModel(source, weight_bytes(located.architecture, "bf16"), is_on_disk=located.folder is not None)

@@ -14,9 +14,9 @@ from specchat.cli.notes import confirm, download_bar, print_note
 from specchat.cli.starter_offer import pull_packaged_model, remember_no
 from specchat.errors import ModelError, UsageError
 from specchat.hub.catalog import catalog
+from specchat.hub.find_models import model_path
 from specchat.plugins.own_plugins import missing_variant
 from specchat.profile.keys import STARTER
-from specchat.weights.gguf.gguf_sources import local_gguf
 
 if TYPE_CHECKING:
     from specchat.hub.pull import OnProgress
@@ -96,7 +96,7 @@ def _download(listing: RepoListing) -> str:
     try:
         with _progress_bar(listing) as on_progress:
             folder = download(listing, on_progress)
-            return str(local_gguf(listing.source) or folder)
+            return str(model_path(listing.source) or folder)
     except KeyboardInterrupt:
         print_note(f"{listing.source}: the downloaded part is kept; the same command resumes")
         raise
@@ -120,7 +120,7 @@ def _print_cached_folders(sources: Mapping[str, bool]) -> None:
     from specchat.hub.safetensors_headers import cached_model_folder
 
     for source, is_draft in sources.items():
-        folder = local_gguf(source) or cached_model_folder(source, is_draft=is_draft)
+        folder = model_path(source) or cached_model_folder(source, is_draft=is_draft)
         if folder is None:
             raise ModelError(f"{source}: not on this machine, and HF_HUB_OFFLINE forbids the network; unset it")
         print(folder)

@@ -63,6 +63,11 @@ def _fetch(source: str, report: Report = no_report, *, is_draft: bool = False) -
     return fetch_from_hub(source, report, is_draft=is_draft)
 
 
+def model_path(source: str) -> Path | None:
+    """The GGUF file, folder or other file of a model on this disk; None for a hub id of safetensors."""
+    return local_gguf(source) or local_path(source)
+
+
 def local_path(source: str, role: str = "target") -> Path | None:
     """What a source names on this disk beside the hub's cache: a part of specchat ("embedded", "embedded/eagle3",
     "starter/draft"), a folder or a file.

@@ -12,7 +12,7 @@ from pathlib import Path
 from specchat.errors import ModelError
 from specchat.hub.architecture import HEAD, Architecture
 from specchat.hub.catalog import did_you_mean, find_entry
-from specchat.hub.find_models import local_path
+from specchat.hub.find_models import model_path
 from specchat.hub.safetensors_headers import has_weights, read_architecture
 from specchat.paths import (
     HUB_PREFIX,
@@ -137,7 +137,7 @@ def _cached_hub_ids() -> list[str]:
 def locate_model(source: str) -> LocatedModel:
     """Find a folder, config.json, weights or GGUF file, model of another program, catalog's name or cached hub id."""
     source = source.removeprefix(HUB_PREFIX)
-    if path := local_gguf(source) or local_path(source):
+    if path := model_path(source):
         return LocatedModel(source, read_architecture(path), path)
     entry = find_entry(source)
     for name in (source, entry.id if entry else source):

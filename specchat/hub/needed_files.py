@@ -12,7 +12,7 @@ from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 
 from specchat.errors import ModelError
-from specchat.weights.gguf.gguf_labels import chosen_model, parts_of, split_label
+from specchat.weights.gguf.gguf_labels import chosen_model, labelled_models, parts_of, split_label
 
 MODEL_FILE_PATTERNS: tuple[str, ...] = ("*.json", "*.safetensors", "*.jinja", "*.model")
 PICKLE_PATTERNS: tuple[str, ...] = ("*.bin", "*.pt")  # pickles can contain code: only for heads without safetensors
@@ -34,7 +34,7 @@ def needed_files(source: str, names: Sequence[str], *, is_draft: bool = False) -
     pickles = sorted(_matching(names, PICKLE_PATTERNS))
     if pickles and not has_label and (is_draft or "tokenizer.json" not in names):
         return required + pickles
-    if gguf := chosen_model(source, names):
+    if gguf := chosen_model(source, labelled_models({name: name for name in names})):
         return parts_of(source, gguf, names)
     problem = "its weights are pickles, which can contain code" if pickles else "it has no *.safetensors"
     raise ModelError(f"{source}: {problem}; look for a copy with *.safetensors or *.gguf")

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Mapping
+from typing import TypeVar
 
 from specchat.errors import ModelError
 from specchat.paths import HUB_PREFIX
 from specchat.weights.gguf.gguf_file import SHARD_NAME
+
+File = TypeVar("File")
 
 QUANTIZATION = re.compile(r"(?<![a-z\d])(?:UD-)?(?:I?Q\d|TQ\d|(?:MX|NV)FP\d|BF16|F16|F32)\w*(?![a-z\d])", re.IGNORECASE)
 OTHER_PARTS = ("mmproj", "imatrix")  # how the names of vision encoders and of statistics begin
@@ -21,36 +24,34 @@ LM_STUDIO_PREFIX = "lmstudio:"
 PREFIXES = (LM_STUDIO_PREFIX, HUB_PREFIX)
 
 
-def labelled_models(names: Iterable[str]) -> dict[str, str]:
-    """The language models among these files: label → the name of the first part."""
-    models = sorted(name for name in names if _is_model_file(name))
+def labelled_models(files: Mapping[str, File]) -> dict[str, File]:
+    """The first parts of the language models among files of these names, by label."""
+    models = sorted(filter(_is_model_file, files))
     counts = Counter(map(_quantization, models))
-    return {label if (label := _quantization(name)) and counts[label] == 1 else _stem(name): name for name in models}
+    labels = (label if (label := _quantization(name)) and counts[label] == 1 else _stem(name) for name in models)
+    return {label: files[name] for label, name in zip(labels, models, strict=True)}
 
 
-def chosen_model(source: str, names: Iterable[str]) -> str | None:
-    """The file that this source names, or the only one; None when there is none. ModelError says which there are."""
-    models = labelled_models(names)
+def chosen_model(source: str, models: Mapping[str, File]) -> File | None:
+    """The labelled file that this source names, or the only one; None without any. ModelError says which there are."""
     bare, wanted = split_label(source)
-    chosen = [name for label, name in models.items() if wanted.lower() in ("", label.lower(), _stem(name).lower())]
-    if len(chosen) == 1:
-        return chosen[0]
+    chosen = [file for label, file in models.items() if wanted.lower() in ("", label.lower())]
+    if len(chosen) == 1 or not (models or wanted):
+        return next(iter(chosen), None)
     if not models:
-        if wanted:
-            raise ModelError(f"{source}: {bare} has no GGUF files; leave ':{wanted}' out")
-        return None
+        raise ModelError(f"{source}: {bare} has no GGUF files; leave ':{wanted}' out")
     problem = f"none of its GGUF files is {wanted}" if wanted else f"holds {len(models)} models"
     known = ", ".join([*models][:MAX_LISTED_LABELS])
     raise ModelError(f"{source}: {problem}; name one as {bare}:{next(iter(models))}: {known}")
 
 
-def parts_of(source: str, first: str, names: Iterable[str]) -> list[str]:
+def parts_of(source: str, first: str, names: Collection[str]) -> list[str]:
     """The names of all parts of a model. ModelError when one is missing."""
     shard = SHARD_NAME.fullmatch(first)
     if shard is None:
         return [first]
     wanted = [f"{shard['stem']}-{number:05d}-of-{shard['count']}.gguf" for number in range(1, int(shard["count"]) + 1)]
-    if missing := sorted({*wanted} - {*names}):
+    if missing := [each for each in wanted if each not in names]:
         raise ModelError(f"{source}: {missing[0]} is missing there, a part of the model; choose another quantization")
     return wanted
 
@@ -64,7 +65,7 @@ def split_label(source: str) -> tuple[str, str]:
 
 def _is_model_file(name: str) -> bool:
     shard = SHARD_NAME.fullmatch(name)
-    is_model = name.endswith(".gguf") and not _base_name(name).startswith(OTHER_PARTS)
+    is_model = name.endswith(".gguf") and not _stem(name).startswith(OTHER_PARTS)
     return is_model and (shard is None or int(shard["number"]) == 1)
 
 
@@ -74,13 +75,9 @@ def _quantization(name: str) -> str:
 
 
 def _stem(name: str) -> str:
-    return _without_ending(_base_name(name))
+    return _without_ending(name).rpartition("/")[2]
 
 
 def _without_ending(name: str) -> str:
     shard = SHARD_NAME.fullmatch(name)
     return shard["stem"] if shard else name.removesuffix(".gguf")
-
-
-def _base_name(name: str) -> str:
-    return name.rpartition("/")[2]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,40 +74,25 @@ def local_gguf(source: str) -> Path | None:
 
 
 def gguf_models(*folders: Path) -> dict[str, Path]:
-    """The GGUF files of language models in these folders: the first shard of each by its label, no vision parts."""
-    files = gguf_files(*folders)
-    return {label: files[name] for label, name in labelled_models(files).items()}
+    """The GGUF files of language models in these folders and one level below, by label: the first shard of each.
 
-
-def gguf_files(*folders: Path) -> dict[str, Path]:
-    """Those in these folders and one level below, by name; of equal names that in the first folder."""
-    paths = (
-        (each, folder) for folder in folders for pattern in ("*.gguf", "*/*.gguf") for each in folder.glob(pattern)
-    )
+    Of equal names, that in the first folder counts.
+    """
     files = dict[str, Path]()
-    for path, folder in paths:
-        if path.is_file():
-            files.setdefault(path.relative_to(folder).as_posix(), path)
-    return files
-
-
-def _chosen_file(source: str, files: Mapping[str, Path]) -> Path | None:
-    name = chosen_model(source, files)
-    return None if name is None else files[name]
+    for folder in reversed(folders):
+        paths = (path for pattern in ("*.gguf", "*/*.gguf") for path in folder.glob(pattern) if path.is_file())
+        files |= {path.relative_to(folder).as_posix(): path for path in paths}
+    return labelled_models(files)
 
 
 def _find_in_hub_cache(source: str) -> Path | None:
     """The file of a quantization; without one, the only file of a repository that has no other weights."""
-    snapshots = hub_snapshots(source)
-    if not split_label(source)[1] and any(any(each.glob("*.safetensors")) for each in snapshots):
-        return None
-    files = gguf_files(*snapshots)
-    try:
-        return _chosen_file(source, files)
-    except ModelError:
-        if split_label(source)[1]:  # the hub may have it
-            return None
-        raise
+    snapshots, label = hub_snapshots(source), split_label(source)[1].lower()
+    models = gguf_models(*snapshots)
+    if label:
+        return next((path for each, path in models.items() if each.lower() == label), None)
+    has_others = any(path for each in snapshots for path in each.glob("*.safetensors"))
+    return None if has_others else chosen_model(source, models)
 
 
 def lm_studio_models() -> dict[str, Path]:
@@ -131,7 +116,7 @@ def _find_lm_studio(source: str) -> Path:
     """A file of LM Studio: by publisher/model or model, and by label where there are several."""
     wanted, known = split_label(source.removeprefix(LM_STUDIO_PREFIX))[0].lower(), lm_studio_models()
     folders = [folder for name, folder in known.items() if wanted in (name.lower(), folder.name.lower())]
-    file = _chosen_file(source, gguf_files(*folders[:1])) if len(folders) == 1 else None
+    file = chosen_model(source, gguf_models(*folders)) if len(folders) == 1 else None
     if file is None:
         names = ", ".join(sorted(known)[:8]) or "none"
         raise ModelError(f"{source}: LM Studio has no such GGUF model here, or several; it has {names}")
