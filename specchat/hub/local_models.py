@@ -14,18 +14,9 @@ from specchat.hub.architecture import HEAD, Architecture
 from specchat.hub.catalog import did_you_mean, find_entry
 from specchat.hub.find_models import model_path
 from specchat.hub.safetensors_headers import has_weights, read_architecture
-from specchat.paths import (
-    HUB_PREFIX,
-    hub_cache_folder,
-    hub_snapshot,
-    hub_snapshots,
-    read_json_object,
-    starter_file,
-    starter_folder,
-)
+from specchat.paths import hub_cache_folder, hub_snapshot, hub_snapshots, read_json_object, starter_file, starter_folder
 from specchat.profile.keys import STARTER
 from specchat.weights.gguf.gguf_file import read_gguf, shard_paths
-from specchat.weights.gguf.gguf_labels import LM_STUDIO_PREFIX
 from specchat.weights.gguf.gguf_sources import (
     OLLAMA_PREFIX,
     gguf_models,
@@ -120,13 +111,10 @@ def models_of_other_programs() -> Iterator[LocalModel]:
     for name, folder in sorted(lm_studio_models().items()):
         if (folder / "config.json").is_file():
             yield LocalModel(str(folder), folder)
-        yield from _gguf_models(f"{LM_STUDIO_PREFIX}{name}", folder)
+        yield from (LocalModel(f"lmstudio:{name}:{label}", path) for label, path in gguf_models(folder).items())
     for name in _cached_hub_ids():
-        yield from _gguf_models(name, *hub_snapshots(name))
-
-
-def _gguf_models(name: str, *folders: Path) -> Iterator[LocalModel]:
-    yield from (LocalModel(f"{name}:{label}", path) for label, path in gguf_models(*folders).items())
+        models = gguf_models(*hub_snapshots(name))
+        yield from (LocalModel(f"{name}:{label}", path) for label, path in models.items())
 
 
 def _cached_hub_ids() -> list[str]:
@@ -136,7 +124,6 @@ def _cached_hub_ids() -> list[str]:
 
 def locate_model(source: str) -> LocatedModel:
     """Find a folder, config.json, weights or GGUF file, model of another program, catalog's name or cached hub id."""
-    source = source.removeprefix(HUB_PREFIX)
     if path := model_path(source):
         return LocatedModel(source, read_architecture(path), path)
     entry = find_entry(source)

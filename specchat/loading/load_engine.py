@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from hashlib import blake2b
@@ -86,7 +87,9 @@ class Engine:
 
     def has_changed_files(self) -> bool:
         """Whether a file of the models is another one now."""
-        return any(_has_changed(path, known) for path, known in self.weight_files.items())
+        with suppress(ModelError):  # a file that is gone: what is in memory can still answer
+            return any(path.exists() and size_and_time(path) != known for path, known in self.weight_files.items())
+        return False
 
     def answer(self, question: Question, cancelled: Flag) -> RunningAnswer:
         """An answer, whose profile must use the same models."""
@@ -355,13 +358,6 @@ def _digest_of_passes() -> str:
 
 def _device_name(model: Model) -> str:
     return device_name(model.pool.layout.device)
-
-
-def _has_changed(path: Path, known: tuple[int, int]) -> bool:
-    try:
-        return size_and_time(path) != known
-    except ModelError:  # it is gone: the model in memory can still answer
-        return False
 
 
 def _folder(plan: ModelPlan) -> Path:

@@ -145,4 +145,4 @@ def test_a_label_is_the_quantization_in_a_name_or_the_whole_name():
 
 def test_the_prefix_of_a_hub_id_means_the_same_model():
     assert absolute_source("hf:Qwen/Qwen3-8B") == "Qwen/Qwen3-8B"
-    assert locate_model("hf:Qwen/Qwen3-8B").name == locate_model("Qwen/Qwen3-8B").name
+    assert locate_model("hf:Qwen/Qwen3-8B").architecture == locate_model("Qwen/Qwen3-8B").architecture

@@ -17,19 +17,19 @@ from specchat.weights.gguf.gguf_file import SHARD_NAME
 
 File = TypeVar("File")
 
+MODEL_FILE = re.compile(r"(?:.*/)?(?!mmproj|imatrix)(?P<label>[^/]+?)(?:-00001-of-\d{5}|(?<!-of-\d{5}))\.gguf")
 QUANTIZATION = re.compile(r"(?<![a-z\d])(?:UD-)?(?:I?Q\d|TQ\d|(?:MX|NV)FP\d|BF16|F16|F32)\w*(?![a-z\d])", re.IGNORECASE)
-OTHER_PARTS = ("mmproj", "imatrix")  # how the names of vision encoders and of statistics begin
-MAX_LISTED_LABELS = 40
 LM_STUDIO_PREFIX = "lmstudio:"
 PREFIXES = (LM_STUDIO_PREFIX, HUB_PREFIX)
 
 
 def labelled_models(files: Mapping[str, File]) -> dict[str, File]:
-    """The first parts of the language models among files of these names, by label."""
-    models = sorted(filter(_is_model_file, files))
-    counts = Counter(map(_quantization, models))
-    labels = (label if (label := _quantization(name)) and counts[label] == 1 else _stem(name) for name in models)
-    return {label: files[name] for label, name in zip(labels, models, strict=True)}
+    """The first parts of the language models among files of these names, by label; no encoders of images."""
+    models = {name: match["label"] for name in sorted(files) if (match := MODEL_FILE.fullmatch(name))}
+    quantizations = {name: (QUANTIZATION.findall(name) or [""])[-1] for name in models}
+    counts = Counter(quantizations.values())
+    is_clear = {name: each != "" and counts[each] == 1 for name, each in quantizations.items()}
+    return {quantizations[name] if is_clear[name] else models[name]: files[name] for name in models}
 
 
 def chosen_model(source: str, models: Mapping[str, File]) -> File | None:
@@ -41,8 +41,7 @@ def chosen_model(source: str, models: Mapping[str, File]) -> File | None:
     if not models:
         raise ModelError(f"{source}: {bare} has no GGUF files; leave ':{wanted}' out")
     problem = f"none of its GGUF files is {wanted}" if wanted else f"holds {len(models)} models"
-    known = ", ".join([*models][:MAX_LISTED_LABELS])
-    raise ModelError(f"{source}: {problem}; name one as {bare}:{next(iter(models))}: {known}")
+    raise ModelError(f"{source}: {problem}; name one as {bare}:{next(iter(models))}: {', '.join(models)}")
 
 
 def parts_of(source: str, first: str, names: Collection[str]) -> list[str]:
@@ -50,10 +49,11 @@ def parts_of(source: str, first: str, names: Collection[str]) -> list[str]:
     shard = SHARD_NAME.fullmatch(first)
     if shard is None:
         return [first]
-    wanted = [f"{shard['stem']}-{number:05d}-of-{shard['count']}.gguf" for number in range(1, int(shard["count"]) + 1)]
-    if missing := [each for each in wanted if each not in names]:
+    numbers = range(1, int(shard["count"]) + 1)
+    parts = [f"{shard['stem']}-{number:05d}-of-{shard['count']}.gguf" for number in numbers]
+    if missing := [each for each in parts if each not in names]:
         raise ModelError(f"{source}: {missing[0]} is missing there, a part of the model; choose another quantization")
-    return wanted
+    return parts
 
 
 def split_label(source: str) -> tuple[str, str]:
@@ -61,23 +61,3 @@ def split_label(source: str) -> tuple[str, str]:
     prefix = next((each for each in PREFIXES if source.startswith(each)), "")
     bare, _, label = source.removeprefix(prefix).partition(":")
     return prefix + bare, label
-
-
-def _is_model_file(name: str) -> bool:
-    shard = SHARD_NAME.fullmatch(name)
-    is_model = name.endswith(".gguf") and not _stem(name).startswith(OTHER_PARTS)
-    return is_model and (shard is None or int(shard["number"]) == 1)
-
-
-def _quantization(name: str) -> str:
-    """The last one in a path; "" for none. Large files stand in a folder for each."""
-    return (QUANTIZATION.findall(_without_ending(name)) or [""])[-1]
-
-
-def _stem(name: str) -> str:
-    return _without_ending(name).rpartition("/")[2]
-
-
-def _without_ending(name: str) -> str:
-    shard = SHARD_NAME.fullmatch(name)
-    return shard["stem"] if shard else name.removesuffix(".gguf")
