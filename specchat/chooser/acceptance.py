@@ -7,8 +7,9 @@ the committed text, even if it was pruned or never verified. This file knows no 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import chain, repeat
 from math import log, sqrt
+from operator import add
 from typing import NamedTuple
 
 from specchat.engine.tree import ROOT, DraftTree
@@ -21,6 +22,9 @@ RELIABLE_ACCEPTANCE_RATE = 0.4  # a change is only assumed for drafters above th
 PRIOR_WEIGHT = 2.0  # observations that the prior at depth 1 counts for
 RANK_PRIOR_WEIGHT = 12.0  # observations that the ranks before it count for, in the prior of a rank
 MAX_RANK_RATIO = 0.9  # of the prior of a rank to the rank before it
+MIN_RANK_RATIOS = [
+    rank / (rank + 1) for rank in range(1, 10)
+]  # of the prior of ranks 1 to 9; later ones have the maximum
 DEPTH_PRIOR_WEIGHT = 8.0  # observations that the rate of the previous depth counts for
 SIBLING_PRIOR_RATE = 0.15  # prior of a second-best draft token
 MAX_DEPTH = 8  # deeper draft tokens count as this deep
@@ -32,8 +36,7 @@ EARLIER_FADING = 0.98  # of earlier counts with each step: own ones are to repla
 CHAIN_LENGTH_BOUNDS = (4, 6, 10)  # trees are counted in classes by the length of their first chain
 
 
-@dataclass(frozen=True)
-class StepEstimate:
+class StepEstimate(NamedTuple):
     name: str = PLAIN
     draft_tokens: int = 0
     expected_tokens: float = 1.0
@@ -69,12 +72,15 @@ class RankCounts:
 
     def __add__(self, other: RankCounts) -> RankCounts:
         """The sum; the depths are those of this one, as far as it goes."""
-        trials, accepted = zip_longest(self.trials, other.trials), zip_longest(self.accepted, other.accepted)
         return RankCounts(
-            [(one or 0.0) + (two or 0.0) for one, two in trials],
-            [(one or 0.0) + (two or 0.0) for one, two in accepted],
+            _summed(self.trials, other.trials),
+            _summed(self.accepted, other.accepted),
             [*self.depths, *other.depths[len(self.depths) :]],
         )
+
+
+def _summed(one: list[float], two: list[float]) -> list[float]:
+    return [*map(add, one, two), *one[len(two) :], *two[len(one) :]]
 
 
 class AcceptanceStats:
@@ -190,23 +196,24 @@ class AcceptanceStats:
         ranks = self.ranks if self.earlier is None or not self.uses_earlier else self.ranks + self.earlier
         known = len(ranks.trials)
         count = min(known if self.is_below_budget else 2 * known + 2, max_draft_tokens)
+        if not count:
+            return []
         # depth grows as a power of the rank: 1 for a chain, less for a tree
         exponent = log(ranks.depths[-1]) / log(known) if known > 1 else 1.0
-        depths = [*ranks.depths[:count], *((rank + 1) ** exponent for rank in range(known, count))]
-        trials, accepted = ranks.trials + [0.0] * (count - known), ranks.accepted + [0.0] * (count - known)
-        nodes, above, ratio = list[tuple[float, int]](), 1.0, self.prior_rate
-        for rank in range(count):
-            if rank:
-                weight = trials[rank] + RANK_PRIOR_WEIGHT
-                prior = above * min(max(ratio, rank / (rank + 1)), MAX_RANK_RATIO)
-                probability = (accepted[rank] + RANK_PRIOR_WEIGHT * prior) / weight
-            else:
-                weight = trials[0] + PRIOR_WEIGHT
-                mean = (accepted[0] + PRIOR_WEIGHT * ratio) / weight
-                bound = mean + confidence * sqrt(mean * (1 - mean) / weight)
-                probability = min(max(bound, 0.0), MAX_RANK_RATIO)
-            nodes.append((probability, max(round(depths[rank]), 1)))
+        depths = ranks.depths + [number**exponent for number in range(known + 1, count + 1)]
+        unknown = [0.0] * (count - known)
+        trials, accepted = ranks.trials + unknown, ranks.accepted + unknown
+        weight = trials[0] + PRIOR_WEIGHT
+        mean = (accepted[0] + PRIOR_WEIGHT * self.prior_rate) / weight
+        above = ratio = min(max(mean + confidence * sqrt(mean * (1 - mean) / weight), 0.0), MAX_RANK_RATIO)
+        nodes, lowest_ratios = [(above, round(depths[0]))], chain(MIN_RANK_RATIOS, repeat(MAX_RANK_RATIO))
+        for seen, right, depth, lowest in zip(
+            trials[1:count], accepted[1:count], depths[1:count], lowest_ratios, strict=False
+        ):
+            ratio = lowest if ratio < lowest else min(ratio, MAX_RANK_RATIO)
+            probability = (right + RANK_PRIOR_WEIGHT * (above * ratio)) / (seen + RANK_PRIOR_WEIGHT)
             above, ratio = probability, probability / above if above else 0.0
+            nodes.append((probability, round(depth)))
         return nodes
 
     def node_probabilities(self, tree: DraftTree, length_class: int) -> list[float]:

@@ -15,6 +15,8 @@ This file knows drafters by name only, and no text.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
+from typing import NamedTuple
 
 from specchat.chooser.acceptance import PLAIN, CountsKey, StepEstimate, TrackedDraft, best_subtree, length_class_of
 from specchat.chooser.costs import Costs
@@ -59,8 +61,7 @@ class _Expected:
     plain_seconds: float = 0.0
 
 
-@dataclass(frozen=True)
-class _StepInputs:
+class _StepInputs(NamedTuple):
     context: DraftContext  # with the budget that the load and the curve allow
     pass_seconds: list[float]  # of a pass over 0, 1, ... rows
     tokens_per_second: float
@@ -113,6 +114,7 @@ class Chooser(Drafter):
             for index, name in enumerate(self.drafter_order)
         }
         self._expected = _Expected()
+        self._candidates: dict[tuple[str, bool], CandidateStats] = {}  # of this answer
         self._idle_until_step = 0
         self._other_rows = self._other_texts = 0  # of the last pass
 
@@ -250,14 +252,19 @@ class Chooser(Drafter):
             self._prefilled_tokens[name] = min(self._prefilled_tokens[name], length)
 
     def _candidate(self, name: str) -> CandidateStats:
-        key = CountsKey(name, self.task_kind, self._is_stochastic)
-        return self.state.candidate(key, self._prior_rates[name], is_private=self._is_private)
+        candidate = self._candidates.get((name, self._is_stochastic))
+        if candidate is None:
+            key = CountsKey(name, self.task_kind, self._is_stochastic)
+            candidate = self.state.candidate(key, self._prior_rates[name], is_private=self._is_private)
+            self._candidates[name, self._is_stochastic] = candidate
+        return candidate
 
     def _propose_with(self, name: str, context: DraftContext, draft_tokens: int) -> tuple[DraftTree, float]:
         """Let a drafter propose; measure its time and store the shape of its tree."""
         drafter, length = self.drafters[name], len(context.tokens)
         unread_tokens = max(length - self._prefilled_tokens[name], 1)
-        context = context.with_budget(draft_tokens)
+        if draft_tokens != context.max_draft_tokens:
+            context = context.with_budget(draft_tokens)
         started_at = self.clock()
         tree = drafter.propose(context)
         seconds = self.clock() - started_at
@@ -306,16 +313,18 @@ class Chooser(Drafter):
         if unread_tokens <= MAX_UNCHARGED_PREFILL_TOKENS:
             prefill_seconds = 0.0
         confidence = self.state.confidence(prefill_seconds / plain_seconds)
-        pass_seconds, tokens_per_second, tokens = step.pass_seconds, step.tokens_per_second, 1.0
-        best, best_gain = (0, 1.0, plain_seconds), 1.0 - tokens_per_second * plain_seconds
-        nodes = candidate.expected_nodes(step.max_draft_tokens, confidence)
-        for count, (probability, depth) in enumerate(nodes, start=1):
-            if depth >= len(draft_seconds):
+        prefill_share, tokens_per_second, tokens = prefill_seconds / PREFILL_PAYBACK_STEPS, step.tokens_per_second, 1.0
+        nodes, max_depth = candidate.expected_nodes(step.max_draft_tokens, confidence), len(draft_seconds) - 1
+        best, best_gain = (0, 1.0, plain_seconds), -inf  # one draft token at least
+        for count, ((probability, depth), verify_seconds) in enumerate(
+            zip(nodes, step.pass_seconds[2:], strict=False), 1
+        ):
+            if depth > max_depth:
                 break
             tokens += probability
-            seconds = draft_seconds[depth] + pass_seconds[count + 1] + prefill_seconds / PREFILL_PAYBACK_STEPS
+            seconds = draft_seconds[depth] + verify_seconds + prefill_share
             gain = tokens - tokens_per_second * seconds
-            if gain > best_gain or not best[0]:
+            if gain > best_gain:
                 best, best_gain = (count, tokens, seconds), gain
         return StepEstimate(name, *best)
 
