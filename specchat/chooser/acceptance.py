@@ -6,9 +6,10 @@ the committed text, even if it was pruned or never verified. This file knows no 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, repeat
-from math import log, sqrt
+from math import inf, log, sqrt
 from operator import add
 from typing import NamedTuple
 
@@ -22,9 +23,8 @@ RELIABLE_ACCEPTANCE_RATE = 0.4  # a change is only assumed for drafters above th
 PRIOR_WEIGHT = 2.0  # observations that the prior at depth 1 counts for
 RANK_PRIOR_WEIGHT = 12.0  # observations that the ranks before it count for, in the prior of a rank
 MAX_RANK_RATIO = 0.9  # of the prior of a rank to the rank before it
-MIN_RANK_RATIOS = [
-    rank / (rank + 1) for rank in range(1, 10)
-]  # of the prior of ranks 1 to 9; later ones have the maximum
+MIN_RANK_RATIOS = [rank / (rank + 1) for rank in range(9)]  # of the first ranks; of later ones the maximum
+MAX_LATER_RANKS = MAX_RANK_RATIO / (1 - MAX_RANK_RATIO)  # of all later ranks together to an unknown one, at most
 DEPTH_PRIOR_WEIGHT = 8.0  # observations that the rate of the previous depth counts for
 SIBLING_PRIOR_RATE = 0.15  # prior of a second-best draft token
 MAX_DEPTH = 8  # deeper draft tokens count as this deep
@@ -186,35 +186,35 @@ class AcceptanceStats:
     def add_proposal(self, tree: DraftTree, requested_tokens: int) -> None:
         self.is_below_budget = len(tree) - 1 < requested_tokens
 
-    def expected_nodes(self, max_draft_tokens: int, confidence: float = 0.0) -> list[tuple[float, int]]:
+    def expected_nodes(self, max_draft_tokens: int, confidence: float = 0.0) -> Iterator[tuple[float, int, float]]:
         """The next tree, by rank: as far as trees have been, and twice as far if the last one used its whole budget.
 
-        For each rank the probability that its node is accepted, and the depth that the drafter computes for it. The
-        first is a confidence bound: its mean and so many standard deviations. The prior of each other rank continues
-        the ranks before it.
+        For each rank the probability that its node is accepted, the depth that the drafter computes for it, and how
+        many tokens all later ranks bring at most. The first is a confidence bound: its mean and so many standard
+        deviations. The prior of each other rank continues the ranks before it.
         """
         ranks = self.ranks if self.earlier is None or not self.uses_earlier else self.ranks + self.earlier
-        known = len(ranks.trials)
+        trials, accepted, depths, known = ranks.trials, ranks.accepted, ranks.depths, len(ranks.trials)
         count = min(known if self.is_below_budget else 2 * known + 2, max_draft_tokens)
-        if not count:
-            return []
         # depth grows as a power of the rank: 1 for a chain, less for a tree
-        exponent = log(ranks.depths[-1]) / log(known) if known > 1 else 1.0
-        depths = ranks.depths + [number**exponent for number in range(known + 1, count + 1)]
-        unknown = [0.0] * (count - known)
-        trials, accepted = ranks.trials + unknown, ranks.accepted + unknown
-        weight = trials[0] + PRIOR_WEIGHT
-        mean = (accepted[0] + PRIOR_WEIGHT * self.prior_rate) / weight
-        above = ratio = min(max(mean + confidence * sqrt(mean * (1 - mean) / weight), 0.0), MAX_RANK_RATIO)
-        nodes, lowest_ratios = [(above, round(depths[0]))], chain(MIN_RANK_RATIOS, repeat(MAX_RANK_RATIO))
-        for seen, right, depth, lowest in zip(
-            trials[1:count], accepted[1:count], depths[1:count], lowest_ratios, strict=False
-        ):
-            ratio = lowest if ratio < lowest else min(ratio, MAX_RANK_RATIO)
-            probability = (right + RANK_PRIOR_WEIGHT * (above * ratio)) / (seen + RANK_PRIOR_WEIGHT)
-            above, ratio = probability, probability / above if above else 0.0
-            nodes.append((probability, round(depth)))
-        return nodes
+        exponent = log(depths[-1]) / log(known) if known > 1 else 1.0
+        above, ratio, lowest_ratios = 1.0, self.prior_rate, chain(MIN_RANK_RATIOS, repeat(MAX_RANK_RATIO))
+        for rank, lowest in zip(range(count), lowest_ratios, strict=False):
+            seen, right = (trials[rank], accepted[rank]) if rank < known else (0.0, 0.0)
+            if rank:
+                ratio = lowest if ratio < lowest else min(ratio, MAX_RANK_RATIO)
+                probability = (right + RANK_PRIOR_WEIGHT * (above * ratio)) / (seen + RANK_PRIOR_WEIGHT)
+                ratio = probability / above if above else 0.0
+            else:
+                weight = seen + PRIOR_WEIGHT
+                mean = (right + PRIOR_WEIGHT * ratio) / weight
+                bound = mean + confidence * sqrt(mean * (1 - mean) / weight)
+                ratio = probability = min(max(bound, 0.0), MAX_RANK_RATIO)
+            if rank < known:
+                yield probability, round(depths[rank]), inf
+            else:
+                yield probability, round((rank + 1) ** exponent), MAX_LATER_RANKS * probability
+            above = probability
 
     def node_probabilities(self, tree: DraftTree, length_class: int) -> list[float]:
         """The probability that each node is accepted; 1 for the root."""

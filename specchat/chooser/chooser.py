@@ -313,19 +313,19 @@ class Chooser(Drafter):
         if unread_tokens <= MAX_UNCHARGED_PREFILL_TOKENS:
             prefill_seconds = 0.0
         confidence = self.state.confidence(prefill_seconds / plain_seconds)
-        prefill_share, tokens_per_second, tokens = prefill_seconds / PREFILL_PAYBACK_STEPS, step.tokens_per_second, 1.0
-        nodes, max_depth = candidate.expected_nodes(step.max_draft_tokens, confidence), len(draft_seconds) - 1
-        best, best_gain = (0, 1.0, plain_seconds), -inf  # one draft token at least
-        for count, ((probability, depth), verify_seconds) in enumerate(
-            zip(nodes, step.pass_seconds[2:], strict=False), 1
-        ):
-            if depth > max_depth:
+        prefill_share, tokens_per_second = prefill_seconds / PREFILL_PAYBACK_STEPS, step.tokens_per_second
+        tokens, best, best_gain = 1.0, (0, 1.0, plain_seconds), -inf  # one draft token at least
+        nodes = candidate.expected_nodes(step.max_draft_tokens, confidence)
+        for count, (probability, depth, later_tokens) in enumerate(nodes, start=1):
+            if depth >= len(draft_seconds):
                 break
             tokens += probability
-            seconds = draft_seconds[depth] + verify_seconds + prefill_share
+            seconds = draft_seconds[depth] + step.pass_seconds[count + 1] + prefill_share
             gain = tokens - tokens_per_second * seconds
             if gain > best_gain:
                 best, best_gain = (count, tokens, seconds), gain
+            elif gain + later_tokens < best_gain:  # more rows and levels never cost less
+                break
         return StepEstimate(name, *best)
 
     def _draft_seconds(self, name: str, candidate: CandidateStats, step: _StepInputs) -> list[float]:

@@ -121,7 +121,7 @@ class Curve:
         self.points, self._interpolated = points, []
 
     def _interpolate(self, end: int) -> list[float]:
-        """The lines through the points for the counts 0, 1, ... `end` - 1, or more: plain loops, as most steps do it."""
+        """The lines through the points for the counts 0, 1, ... `end` - 1, or more. Plain loops: most steps do it."""
         points, counts, line = self.points, sorted(self.points), list[float]()
         first, last = counts[0], counts[-1]
         least, most = points[first], points[last]
