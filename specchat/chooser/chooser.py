@@ -139,15 +139,15 @@ class Chooser(Drafter):
         state, started_at = self.state, self.clock()
         state.steps += 1
         self._is_stochastic = context.sampler.temperature > 0
-        tree, self._is_computed = DraftTree(context.tokens[-1]), False
+        tree, self._is_computed = None, False
         step = self._step_inputs(context) if state.steps >= self._idle_until_step else None
         if step is not None:
-            tree = self._choose(step, tree)
-            if len(tree) == 1:
+            tree = self._choose(step)
+            if tree is None or len(tree) == 1:
                 self._go_idle(step, self.clock() - started_at)
-        if len(tree) == 1:
+        if tree is None or len(tree) == 1:
             state.last_plain_step = state.steps
-        return tree
+        return tree or DraftTree(context.tokens[-1])
 
     def _step_inputs(self, context: DraftContext) -> _StepInputs | None:
         """What is known before the choice; None while only plain passes are measured."""
@@ -166,15 +166,15 @@ class Chooser(Drafter):
         speed = max(speed * all_seconds[1], 1.0) / plain_seconds
         return _StepInputs(context, pass_seconds, speed, 1 + self._other_texts)
 
-    def _choose(self, step: _StepInputs, root: DraftTree) -> DraftTree:
-        """The tree of the drafter with the largest gain, or the root."""
+    def _choose(self, step: _StepInputs) -> DraftTree | None:
+        """The tree of the drafter with the largest gain; None for plain decoding."""
         plain = best = StepEstimate(seconds=step.plain_seconds)
-        best_tree, best_gain = root, step.gain(plain) + MIN_TOKEN_GAIN
+        best_tree, best_gain = None, step.gain(plain) + MIN_TOKEN_GAIN
         for estimate, tree in self._offers(step):
             if (gain := step.gain(estimate) - (self.state.instant_margin if tree else 0.0)) > best_gain:
                 best, best_tree, best_gain = estimate, tree, gain
         if best is plain or self.state.steps - self.state.last_plain_step > REFRESH_STEPS:
-            return root
+            return None
         self._is_computed = best_tree is None
         if best_tree is None:
             best_tree, _seconds = self._propose_with(best.name, step.context, best.draft_tokens)
