@@ -3,11 +3,11 @@
     python -m recipes.pruned_draft --target FOLDER --answers FILE
 
 The target is a prepared GGUF folder, and the file holds greedy answers of it (`recipes.starter_answers`), none of which
-trained anything. A pruned draft has 1 to 4 layers of the target, its embeddings, its norm, and of its output matrix the
-rows of the head's draft vocabulary. Layers are chosen on a tenth of the answers: the best one added to the best so far,
-or to the first and last. The others measure how often the draft has the right token where all before it were right,
-without any training. A draft pass costs its share of the weights of a target pass, which no kernel falls below; how
-long the same layers take in the engine with the whole output matrix is measured beside it.
+trained anything. A pruned draft has some layers of the target, its embeddings, its norm, and of its output matrix the
+rows of the head's draft vocabulary. The first answers choose the layers: the best one is added to the best so far, and
+two are compared with the first and last one, too. Others measure how often the draft has the right token where all
+before it were right, without any training. A draft pass costs its share of the weights of a target pass, which no
+kernel falls below; what the same layers take in the engine with the whole output matrix is measured beside it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import argparse
 import json
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from itertools import accumulate
 from operator import mul
 from pathlib import Path
@@ -33,13 +34,14 @@ from specchat.engine.sampling import Sampler
 from specchat.weights.gguf.gguf_conversion import safetensors_folder
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
+from tools.replay_chooser import CostTable, read_cost_tables
 
-DEPTH, MAX_LAYERS, CHOOSING_SHARE = 4, 4, 0.1
-TIMED_PASSES, TIMED_TEXT = 200, 128  # of which the fastest counts; tokens before them
+DEPTH, MAX_LAYERS = 4, 4
+CHOOSING_ANSWERS, MEASURED_ANSWERS = 4, 24
+TIMED_PASSES, TIMED_TEXT = 100, 128  # of which the fastest counts; tokens before them
 HEAD = Path("specchat/starter_heads/eagle3")
-# The head's card: at least 1 to 4 right tokens on held-out questions of its own at temperature 0, and docs/variants.md:
-# four levels of drafting take 0.30 of a plain pass.
-HEAD_SHARES, HEAD_COST = (0.734, 0.543, 0.409, 0.310), 0.075
+HEAD_SHARES = (0.734, 0.543, 0.409, 0.310)  # its card: at least 1 to 4 right tokens, its own questions, temperature 0
+COSTS = Path("tests/chooser/traces/costs-cpu.json")  # of passes by rows and of the head, of a calm core
 
 
 class PrunedLlama(BatchedLlama):
@@ -74,20 +76,17 @@ def right_tokens(
     return rows
 
 
-def best_layers(model: PrunedLlama, answers: Sequence[Answer], vocabulary: Tensor) -> Iterator[tuple[int, ...]]:
+def best_layers(
+    model: PrunedLlama, layers: int, answers: Sequence[Answer], vocabulary: Tensor
+) -> Iterator[tuple[int, ...]]:
     """The best layers found for 1, 2, ... layers."""
-    every = range(model.shape.layers)
-    found, ends = (), (0, model.shape.layers - 1)
+    best: tuple[int, ...] = ()
     for count in range(1, MAX_LAYERS + 1):
-        bases = {found, *([ends] if count > len(ends) else [])}
-        sets = {tuple(sorted({*base, layer})) for base in bases for layer in every if layer not in base}
-        sets |= {ends} if count == len(ends) else set()
-        scores = {kept: at_least(right_tokens(model, kept, answers, vocabulary), 1)[0] for kept in sorted(sets)}
-        found = max(scores, key=lambda kept: scores[kept])
-        if count > len(ends):  # the best set with the first and the last layer is the next base with them
-            ends_sets = [kept for kept in scores if set(ends) <= set(kept)]
-            ends = max(ends_sets, key=lambda kept: scores[kept])
-        yield found
+        candidates = [tuple(sorted((*best, layer))) for layer in range(layers) if layer not in best]
+        candidates += [(0, layers - 1)] if count == 2 else []
+        scores = [at_least(right_tokens(model, kept, answers, vocabulary), 1)[0] for kept in candidates]
+        best = candidates[scores.index(max(scores))]
+        yield best
 
 
 def write_pruned(target: Path, kept: Sequence[int], folder: Path) -> None:
@@ -96,46 +95,93 @@ def write_pruned(target: Path, kept: Sequence[int], folder: Path) -> None:
     tensors = dict[str, Tensor]()
     for name, tensor in load_file(source / "model.safetensors").items():
         prefix, _, rest = name.partition("layers.")
+        layer, _, part = rest.partition(".")
         if not rest:
             tensors[name] = tensor
-        elif (layer := int(rest.partition(".")[0])) in kept:
-            tensors[f"{prefix}layers.{list(kept).index(layer)}.{rest.partition('.')[2]}"] = tensor
+        elif int(layer) in kept:
+            tensors[f"{prefix}layers.{list(kept).index(int(layer))}.{part}"] = tensor
     config = json.loads((source / "config.json").read_text())
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": len(kept)}))
     save_file(tensors, folder / "model.safetensors")
 
 
-def pass_seconds(model: Model, tokens: list[int], most_rows: int) -> list[float]:
-    """The fastest of many passes over 1, 2, ... rows, in turn, so that other load slows all of them."""
-    generation = Generation(model)
-    generation.replace_tokens(list(tokens))
-    fastest = [float("inf")] * most_rows
-    with model.pool.acquire_slot(generation.cache, generation.rows_needed(most_rows)):
-        for _progress in generation.prefill():
-            pass
+def pass_seconds(models: Sequence[Model], tokens: list[int]) -> list[float]:
+    """The fastest of many plain passes of each model, in turn, so that other load slows all of them."""
+    generations, fastest = [Generation(model) for model in models], [float("inf")] * len(models)
+    with ExitStack() as slots:
+        for generation in generations:
+            generation.replace_tokens(list(tokens))
+            slots.enter_context(generation.target.pool.acquire_slot(generation.cache, generation.rows_needed(1)))
+            for _progress in generation.prefill():
+                pass
         for _ in range(TIMED_PASSES):
-            for rows in range(most_rows):
-                fastest[rows] = min(fastest[rows], generation.measure_pass(rows + 1, Sampler()))
-    generation.close()
+            for index, generation in enumerate(generations):
+                fastest[index] = min(fastest[index], generation.measure_pass(1, Sampler()))
+    for generation in generations:
+        generation.close()
     return fastest
 
 
-def best_chain(shares: Sequence[float], draft_cost: float, row_costs: Sequence[float]) -> tuple[int, float, float]:
-    """The draft tokens of the fastest chain, its tokens per step, and its speed by that of plain decoding."""
-    tokens = [1 + brought for brought in accumulate(shares)]
-    speeds = [brought / (row_costs[size] + size * draft_cost) for size, brought in enumerate(tokens, start=1)]
-    best = max(range(len(speeds)), key=lambda index: speeds[index])
+def best_chain(shares: Sequence[float], cost: tuple[float, float], rows: Sequence[float]) -> tuple[int, float, float]:
+    """The draft tokens of the fastest chain, its tokens per step, and its speed by that of plain decoding.
+
+    All costs are of a plain pass: of a draft, of each of its tokens, and of a pass over 0, 1, 2, ... rows.
+    """
+    tokens, (once, each) = [1 + brought for brought in accumulate(shares)], cost
+    speeds = [brought / (rows[size + 1] + once + size * each) for size, brought in enumerate(tokens, start=1)]
+    best = speeds.index(max(speeds))
     return best + 1, tokens[best], speeds[best]
 
 
-def needed_acceptance(speed: float, draft_cost: float, row_costs: Sequence[float]) -> float | None:
-    """The acceptance of each draft token with which a draft is as fast as this; None if all right were too few."""
+def needed_acceptance(speed: float, cost: tuple[float, float], rows: Sequence[float]) -> str:
+    """How often each draft token must be right for this speed."""
     for percent in range(1, 101):
-        shares = list(accumulate([percent / 100] * DEPTH, mul))
-        if best_chain(shares, draft_cost, row_costs)[2] >= speed:
-            return percent / 100
-    return None
+        if best_chain(list(accumulate([percent / 100] * DEPTH, mul)), cost, rows)[2] >= speed:
+            return f"{percent / 100:.2f}"
+    return "more than 1"
+
+
+def weights_share(model: PrunedLlama, kept: int, draft_tokens: int) -> float:
+    """The weights of a draft pass over so many layers, by those of a target pass."""
+    layer = sum(weight.numel() for name, weight in model.weights.items() if ".layers.0." in name)
+    layer += model.qkv[0].numel() + model.gate_up[0].numel()
+    output = model.shape.hidden_size
+    return (kept * layer + draft_tokens * output) / (len(model.qkv) * layer + model.lm_head.shape[0] * output)
+
+
+def print_table(target: Path, answers: Sequence[Answer], table: CostTable) -> None:
+    choosing, measuring = answers[:CHOOSING_ANSWERS], answers[CHOOSING_ANSWERS:][:MEASURED_ANSWERS]
+    plain = table.pass_seconds_by_rows[1]
+    rows = [seconds / plain for seconds in table.pass_seconds()[: DEPTH + 2]]
+    offsets = load_file(HEAD / "model.safetensors")["d2t"].long()
+    vocabulary = torch.arange(len(offsets)) + offsets
+    model = PrunedLlama(target, CPU, torch.float32)
+    once, each = (seconds / plain for seconds in table.draft_costs["eagle3"])
+    size, tokens, head_speed = best_chain(HEAD_SHARES, (once, each), rows)
+    print(f"{sum(len(answer.answered) for answer in measuring)} answer tokens; ", end="")
+    print("passes over 1, 2, ... rows: " + ", ".join(f"{cost:.2f}" for cost in rows[1:]))
+    print(
+        "| draft | at least 1, 2, 3, 4 right | cost of a draft token | measured | chain | tokens | times plain | needed |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    right = ", ".join(f"{share:.3f}" for share in HEAD_SHARES)
+    print(f"| the head | {right} | {each:.3f}, and {once:.3f} once | | {size} | {tokens:.2f} | {head_speed:.2f} | |")
+    for kept in best_layers(model, len(model.qkv), choosing, vocabulary):
+        shares = at_least(right_tokens(model, kept, measuring, vocabulary), DEPTH)
+        with tempfile.TemporaryDirectory() as folder:
+            write_pruned(target, kept, Path(folder))
+            folders = (safetensors_folder(target), Path(folder))
+            models = [load_model(each_folder, LoadOptions(device="cpu")) for each_folder in folders]
+            whole, pruned = pass_seconds(models, measuring[0].tokens[:TIMED_TEXT])
+        cost = (0.0, weights_share(model, len(kept), len(vocabulary)))
+        size, tokens, speed = best_chain(shares, cost, rows)
+        right = ", ".join(f"{share:.3f}" for share in shares)
+        print(
+            f"| layers {', '.join(map(str, kept))} | {right} | {cost[1]:.3f} | {pruned / whole:.2f} | {size} "
+            f"| {tokens:.2f} | {speed:.2f} | {needed_acceptance(head_speed, cost, rows)} |",
+            flush=True,
+        )
 
 
 def main() -> None:
@@ -145,44 +191,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     answers = [answer for answer in load_answers(arguments.answers) if answer.temperature == 0]
-    choosing = answers[: round(CHOOSING_SHARE * len(answers))]
-    measuring = answers[len(choosing) :]
-    text = measuring[0].tokens[:TIMED_TEXT]
-    offsets = load_file(HEAD / "model.safetensors")["d2t"].long()
-    vocabulary = torch.arange(len(offsets)) + offsets
-    packed = load_model(arguments.target, LoadOptions(device="cpu", quant_format="gguf"))
-    seconds = pass_seconds(packed, text, DEPTH + 1)
-    row_costs = [each / seconds[0] for each in accumulate(seconds, max)]  # more rows never cost less
-    floats = pass_seconds(load_model(safetensors_folder(arguments.target), LoadOptions(device="cpu")), text, 1)[0]
-    print(
-        f"answer tokens: {sum(len(each.answered) for each in measuring)}; passes over 1 to {DEPTH + 1} rows: ", end=""
-    )
-    print(", ".join(f"{cost:.2f}" for cost in row_costs))
-    model = PrunedLlama(arguments.target, CPU, torch.float32)
-    layer = sum(w.numel() for name, w in model.weights.items() if ".layers.0." in name)
-    layer += model.qkv[0].numel() + model.gate_up[0].numel()
-    whole = layer * model.shape.layers + model.lm_head.numel()
-    size, tokens, head_speed = best_chain(HEAD_SHARES, HEAD_COST, row_costs)
-    print(
-        "| draft | at least 1, 2, 3, 4 right | a draft token costs | measured | best chain | tokens | times plain | needed |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
-    right = ", ".join(f"{share:.3f}" for share in HEAD_SHARES)
-    print(f"| the head | {right} | {HEAD_COST:.3f} | | {size} | {tokens:.2f} | {head_speed:.2f} | |")
-    for kept in best_layers(model, choosing, vocabulary):
-        shares = at_least(right_tokens(model, kept, measuring, vocabulary), DEPTH)
-        cost = (layer * len(kept) + len(vocabulary) * model.shape.hidden_size) / whole
-        with tempfile.TemporaryDirectory() as folder:
-            write_pruned(arguments.target, kept, Path(folder))
-            measured = pass_seconds(load_model(Path(folder), LoadOptions(device="cpu")), text, 1)[0] / floats
-        size, tokens, speed = best_chain(shares, cost, row_costs)
-        needed = needed_acceptance(head_speed, cost, row_costs)
-        right = ", ".join(f"{share:.3f}" for share in shares)
-        print(
-            f"| layers {', '.join(map(str, kept))} | {right} | {cost:.3f} | {measured:.2f} | {size} | {tokens:.2f} "
-            f"| {speed:.2f} | {'more than 1' if needed is None else f'{needed:.2f}'} |",
-            flush=True,
-        )
+    print_table(arguments.target, answers, read_cost_tables(COSTS)[0])
 
 
 if __name__ == "__main__":
