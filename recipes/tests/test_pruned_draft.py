@@ -55,7 +55,7 @@ def test_a_draft_of_all_layers_and_tokens_costs_a_pass(model):
 
 
 def test_a_chain_is_as_long_as_its_tokens_pay():
-    rows = [0.0, 1.0, 1.0, 2.5]
+    rows = [0.0, 1.0, 1.0, 2.5, 4.0, 4.0]
 
     assert best_chain((0.5, 0.4), (0.1, 0.1), rows) == (1, 1.5, pytest.approx(1.25))
     assert needed_acceptance(1.24, (0.1, 0.1), rows) == "0.49"
