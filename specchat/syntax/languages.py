@@ -17,7 +17,7 @@ LANGUAGES_FILE = Path(__file__).with_suffix(".toml")
 
 @cache
 def language_tables(file: Path) -> Mapping[str, Any]:
-    """What a file says about languages, by their names. One that `extends` another one has what that one has, too.
+    """What a file says, by the names of its tables, mostly of languages. One that `extends` another one has what that one has, too.
 
     Nested tables are merged, texts are joined, and anything else is replaced.
     """
