@@ -1,8 +1,8 @@
 """From the words of an instruction to operations, without a model: all of the words, or none.
 
-A few plain English patterns (`parse_instruction.toml`), which have to match the whole instruction: "rename add to plus and make it faster" is no
-operation, and neither is anything that names no exact thing. Of the text it knows the names: "rename value to amount"
-is an operation where there is a `value`.
+A few plain English patterns (`parse_instruction.toml`), which have to match the whole instruction: "rename add to plus
+and make it faster" is no operation, and neither is anything that names no exact thing. Of the text it knows the names:
+"rename value to amount" is an operation where there is a `value`.
 """
 
 from __future__ import annotations
