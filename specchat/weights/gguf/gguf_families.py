@@ -18,12 +18,13 @@ from typing import Any
 import numpy
 
 from specchat.errors import ModelError
+from specchat.forward.llama.variations import LayerShape
 from specchat.weights.gguf.gguf_file import GgufFile, GgufTensor, one_line
 from specchat.weights.gguf.gguf_manifest import MappedTensor, WeightChange
 from specchat.weights.gguf.gguf_recurrent import RecurrentHeads, recurrent_tensors
 from specchat.weights.gguf.gguf_rows import read_float32
 from specchat.weights.llama_families import FAMILIES as LLAMA_FAMILIES
-from specchat.weights.llama_families import FULL, RECURRENT, Family, is_recurrent
+from specchat.weights.llama_families import FULL, RECURRENT, SLIDING, Family, is_recurrent, layer_shapes
 
 MAX_LAYERS = 1024
 MAX_SIZE = 2**24  # of any dimension
@@ -33,6 +34,7 @@ NORMS = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")  # bef
 LAYERS_OF_27B = {"gemma2": 46, "gemma3_text": 62}
 QKV = ("attn_q", "attn_k", "attn_v")
 EXPERT = "{}"  # in the name of a tensor that holds all experts: the number of one
+KEYS = ("attn_k", "attn_v", "attn_k_norm")
 QK_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
 
 
@@ -56,6 +58,7 @@ class _Family:
     pairs_rows: bool = False
     tiles_heads: bool = False
     gates: Mapping[str, str] = field(default_factory=dict[str, str])
+    layers_differ: bool = False
     constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
     numbers: Mapping[str, str] = field(default_factory=dict[str, str])
     sizes: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
@@ -63,6 +66,7 @@ class _Family:
     window_every: int = 0
     yarn: Mapping[str, Any] = field(default_factory=dict[str, Any])
     optional: Mapping[str, str] = field(default_factory=dict[str, str])
+    per_layer_input: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def published(self) -> Family:
@@ -108,15 +112,19 @@ class _Keys:
         value = self.file.metadata.get(f"{self.architecture}.{key}")
         return default if value is None else value
 
-    def size(self, key: str, default: int | None = None) -> int:
+    def size(self, key: str, default: int | None = None, layer: int | None = None) -> int:
+        """A number that is the same in all layers, or that of one layer."""
         value = self.value(key, default)
         if isinstance(value, list):  # one number for each layer
-            if len(set(value)) != 1:
+            if layer is None and len(set(value)) != 1:
                 raise self.error(f"{self.architecture} with another {key} in each layer is not supported")
-            value = value[0]
+            value = value[layer or 0] if -len(value) <= (layer or 0) < len(value) else None
         if not isinstance(value, int) or not 1 <= value <= MAX_SIZE:
             raise self.error(f"{self.architecture}.{key} is {value if value is not None else 'missing'}")
         return value
+
+    def count(self, key: str) -> int:
+        return self.size(key) if self.value(key) else 0
 
     def number(self, key: str, default: float | None = None) -> float:
         value = self.value(key, default)
@@ -150,10 +158,13 @@ def _family(keys: _Keys) -> _Family:
     if kind == "dense" and keys.value("attention.sliding_window") and name in tables["windows"]:
         kind = "windows"
     if (table := tables[kind].get(name)) is not None:
-        fields = {key: value for key, value in table.items() if key != "flags"}
-        return _Family(**fields, **dict.fromkeys(table.get("flags", ()), True))
+        fields: dict[str, Any] = {**table, **dict.fromkeys(table.get("flags", ()), True)}
+        fields.pop("flags", None)
+        return _Family(**fields)
     if name in tables["dense"]:
         raise keys.error(f"{name} with experts is not supported; choose a dense model, or its *.safetensors")
+    if name in tables["unsupported"]:
+        raise keys.error(f"{tables['unsupported'][name]} ({name}) cannot be read from GGUF; use the *.safetensors")
     reason = "is not a language model" if name in ("clip", "whisper") else "is not supported"
     supported = ", ".join(dict.fromkeys((*tables["dense"], *tables["experts"])))
     raise keys.error(f"the architecture {name} {reason}; supported are {supported}")
@@ -164,7 +175,7 @@ def _config(keys: _Keys, family: _Family) -> dict[str, Any]:
     if embedding is None or len(embedding.shape) != 2:
         raise keys.error("token_embd.weight is missing; is this a whole language model?")
     heads, width = keys.size("attention.head_count"), keys.size("embedding_length")
-    layers = keys.size("block_count") - _drafting_layers(keys)
+    layers, layer = keys.size("block_count") - _drafting_layers(keys), 0 if family.layers_differ else None
     if not 1 <= layers <= MAX_LAYERS:
         raise keys.error(f"{keys.architecture}.block_count is {layers}")
     head_size = keys.size("attention.key_length", keys.size("rope.dimension_count", max(width // heads, 1)))
@@ -175,13 +186,13 @@ def _config(keys: _Keys, family: _Family) -> dict[str, Any]:
         "model_type": family.model_type,
         "vocab_size": embedding.shape[0],
         "hidden_size": width,
-        "intermediate_size": keys.size("feed_forward_length", keys.value("expert_feed_forward_length")),
+        "intermediate_size": keys.size("feed_forward_length", keys.value("expert_feed_forward_length"), layer),
         "num_hidden_layers": layers,
         "num_attention_heads": heads,
-        "num_key_value_heads": keys.size("attention.head_count_kv", heads),
+        "num_key_value_heads": keys.size("attention.head_count_kv", heads, layer),
         "head_dim": head_size,
         family.published.activation_key: family.published.activation,
-        "max_position_embeddings": keys.size("context_length"),
+        "max_position_embeddings": _positions(keys),
         "rms_norm_eps": keys.number("attention.layer_norm_rms_epsilon"),
         "tie_word_embeddings": keys.tensor("output.weight") is None,
         "dtype": "bfloat16",
@@ -197,6 +208,14 @@ def _config(keys: _Keys, family: _Family) -> dict[str, Any]:
         config |= _expert_config(keys, config)
     special = SPECIAL_CONFIGS.get(family.model_type, _whole_rope)
     return config | special(keys, family, config)
+
+
+def _positions(keys: _Keys) -> int:
+    """The context length; of a model that scales its later queries (Ministral 3), where that begins."""
+    trained = keys.size("context_length")
+    if not keys.value("attention.temperature_scale"):
+        return trained
+    return min(trained, keys.size("rope.scaling.original_context_length", trained))
 
 
 def _first_key(keys: _Keys, choices: Sequence[str]) -> str:
@@ -237,7 +256,7 @@ def _whole_rope(keys: _Keys, family: _Family, config: dict[str, Any]) -> dict[st
     rope = _rope(keys, family, config["head_dim"], base.default)
     default = rope["rope_theta"] if sliding.key == base.key else sliding.default
     own = {"rope_type": "default", "rope_theta": keys.number("rope.freq_base_swa", default)}
-    return {"rope_parameters": {"full_attention": rope, "sliding_attention": own}}
+    return {"rope_parameters": {FULL: rope, SLIDING: own}}
 
 
 def _gemma_config(keys: _Keys, family: _Family, config: dict[str, Any]) -> dict[str, Any]:
@@ -255,7 +274,27 @@ def _layer_types(keys: _Keys, layers: int, every: int) -> list[str]:
     else:
         pattern = keys.size("attention.sliding_window_pattern", every)
         is_sliding = [(layer + 1) % pattern != 0 for layer in range(layers)]
-    return ["sliding_attention" if each else "full_attention" for each in is_sliding]
+    return [SLIDING if each else FULL for each in is_sliding]
+
+
+def _gemma4_config(keys: _Keys, family: _Family, config: dict[str, Any]) -> dict[str, Any]:
+    """Layers with full attention have sizes of their own, and the last layers the keys of earlier ones."""
+    kinds = config["layer_types"]
+    full, local = (kinds.index(kind) if kind in kinds else 0 for kind in (FULL, SLIDING))
+    head_size, per_layer = keys.size("attention.key_length_swa"), keys.tensor("per_layer_token_embd.weight")
+    if keys.size("rope.dimension_count_swa", head_size) != head_size:
+        raise keys.error(f"{keys.architecture} with RoPE on a part of each head is not supported")
+    return _whole_rope(keys, family, config) | {
+        "head_dim": head_size,
+        "global_head_dim": config["head_dim"],
+        "num_key_value_heads": keys.size("attention.head_count_kv", layer=local),
+        "num_global_key_value_heads": keys.size("attention.head_count_kv", layer=full),
+        "attention_k_eq_v": keys.tensor(f"blk.{full}.attn_v.weight") is None,
+        "num_kv_shared_layers": keys.count("attention.shared_kv_layers"),
+        "use_double_wide_mlp": keys.size("feed_forward_length", layer=-1) == 2 * config["intermediate_size"],
+        "hidden_size_per_layer_input": keys.count("embedding_length_per_layer_input"),
+        "vocab_size_per_layer_input": per_layer.shape[0] if per_layer is not None else config["vocab_size"],
+    }
 
 
 def _phi3_config(keys: _Keys, _family: _Family, config: dict[str, Any]) -> dict[str, Any]:
@@ -285,6 +324,8 @@ def _rope(keys: _Keys, family: _Family, head_size: int, default_base: float = 10
     base = {"rope_theta": keys.number("rope.freq_base", default_base)}
     if keys.tensor("rope_freqs.weight") is not None:
         factors = _rope_factors(keys, "rope_freqs.weight", head_size // 2)
+        if share := _rotated_share(factors):
+            return base | {"rope_type": "proportional", "partial_rotary_factor": share}
         return base | _llama3_rope(keys, factors, base["rope_theta"], head_size)
     kind = keys.value("rope.scaling.type")
     if kind in (None, "none"):
@@ -297,9 +338,12 @@ def _rope(keys: _Keys, family: _Family, head_size: int, default_base: float = 10
     if kind == "yarn":
         original = keys.size("rope.scaling.original_context_length")
         rope = {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original}
-        if (sharpening := keys.number("rope.scaling.attn_factor", 1.0)) != 1:
+        sharpening = keys.number("rope.scaling.attn_factor", 1.0)
+        if multiplier := keys.value("rope.scaling.yarn_log_multiplier"):
+            sharpening /= 1 + 0.1 * multiplier * math.log(factor)
+        if sharpening != 1:
             rope["attention_factor"] = sharpening * (1 + 0.1 * math.log(factor))
-        return base | rope | family.yarn
+        return {**base, **rope, **family.yarn}
     raise keys.error(f"the RoPE scaling {kind} is not supported")
 
 
@@ -312,6 +356,13 @@ def _rope_factors(keys: _Keys, name: str, count: int) -> numpy.ndarray:
     if not numpy.all(factors > 0):
         raise keys.error(f"{name} has a factor that is not positive")
     return factors
+
+
+def _rotated_share(factors: numpy.ndarray) -> float:
+    """The share of a head that is rotated where the frequencies behind it are divided by 1e30 (Gemma 4); else 0."""
+    rotated = int((factors == 1).sum())
+    is_share = rotated < len(factors) and (factors[:rotated] == 1).all() and (factors[rotated:] > 1e29).all()
+    return rotated / len(factors) if is_share else 0.0
 
 
 def _llama3_rope(keys: _Keys, factors: numpy.ndarray, base: float, head_size: int) -> dict[str, Any]:
@@ -357,9 +408,11 @@ def _mapped_tensors(keys: _Keys, family: _Family, config: dict[str, Any]) -> Ite
             yield MappedTensor(replace(tensor, shape=(1, tensor.shape[-1])), name)
         else:
             yield MappedTensor(tensor, name)
-    layers = config["num_hidden_layers"]
+    layers, shapes = config["num_hidden_layers"], enumerate(layer_shapes(config))
     drafting = tuple(f"blk.{layer}." for layer in range(layers, layers + _drafting_layers(keys)))
-    unknown = [name for name in unused if not name.startswith(("rope_freqs.", "rope_factors_", *drafting))]
+    unread = {f"blk.{layer}.{part}.weight" for layer, shape in shapes if shape.kv_source is not None for part in KEYS}
+    others = ("rope_freqs.", "rope_factors_", *drafting)
+    unknown = [name for name in unused if name not in unread and not name.startswith(others)]
     if unknown:
         raise keys.error(f"{keys.architecture} with the tensor {min(unknown)} is not supported")
 
@@ -377,21 +430,30 @@ def _experts(keys: _Keys, tensor: GgufTensor, name: str, count: int) -> Iterator
 def _expected_tensors(keys: _Keys, family: _Family, config: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Name in the file, and name in the model, of every tensor."""
     yield "token_embd.weight", "model.embed_tokens.weight"
+    shapes = layer_shapes(config)
     for layer in range(config["num_hidden_layers"]):
         recurrent = _tables()["recurrent"] | family.gates if is_recurrent(config, layer) else {}
         for part, name in recurrent.items():
             yield f"blk.{layer}.{part}", f"model.layers.{layer}.{name}"
+        absent = _absent_parts(shapes[layer]) if shapes else ()
         for part, name in family.layer_names.items():
-            if recurrent and name.startswith("self_attn."):
+            if part in absent or (recurrent and name.startswith("self_attn.")):
                 continue
             yield f"blk.{layer}.{part}.weight", f"model.layers.{layer}.{name}.weight"
             if part in family.biases and keys.tensor(f"blk.{layer}.{part}.bias") is not None:
                 yield f"blk.{layer}.{part}.bias", f"model.layers.{layer}.{name}.bias"
-        optional = ((stored.format(layer=layer), name.format(layer=layer)) for stored, name in family.optional.items())
-        yield from ((stored, name) for stored, name in optional if keys.tensor(stored) is not None)
+        for part, name in family.optional.items():
+            if keys.tensor(f"blk.{layer}.{part}") is not None:
+                yield f"blk.{layer}.{part}", f"model.layers.{layer}.{name}"
+    yield from family.per_layer_input.items() if config.get("hidden_size_per_layer_input") else ()
     yield "output_norm.weight", "model.norm.weight"
     if not config["tie_word_embeddings"]:
         yield "output.weight", "lm_head.weight"
+
+
+def _absent_parts(shape: LayerShape) -> tuple[str, ...]:
+    """Tensors that a layer does not have where keys stand for values, or are those of another layer."""
+    return KEYS if shape.kv_source is not None else () if shape.has_values else ("attn_v",)
 
 
 def _hybrid_config(keys: _Keys, family: _Family, config: dict[str, Any]) -> dict[str, Any]:
@@ -414,6 +476,7 @@ def _hybrid_config(keys: _Keys, family: _Family, config: dict[str, Any]) -> dict
 SPECIAL_CONFIGS: Mapping[str, Callable[[_Keys, _Family, dict[str, Any]], dict[str, Any]]] = {
     "gemma2": _gemma_config,
     "gemma3_text": _gemma_config,
+    "gemma4_text": _gemma4_config,
     "phi3": _phi3_config,
     "qwen3_5_moe_text": _hybrid_config,
     "qwen3_5_text": _hybrid_config,
