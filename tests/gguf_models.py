@@ -85,7 +85,7 @@ HYBRID_FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "qwen35moe": ("Qwen3_5MoeText", {**DELTA, **EXPERTS, "shared_expert_intermediate_size": 32}),
     "qwen3next": ("Qwen3Next", {**DELTA, **EXPERTS, "shared_expert_intermediate_size": 32}),
 }
-CONVERTIBLE = tuple(family for family in EXPERT_FAMILIES if family != "gpt-oss")
+CONVERTIBLE = tuple(family for family in (*EXPERT_FAMILIES, *HYBRID_FAMILIES) if family != "gpt-oss")
 ARCHITECTURES = {"olmo3": "olmo2", "mixtral": "llama", "gemma4-31b": "gemma4"}  # where llama.cpp's name is another
 PAIRED = ("llama", "granite", "smollm3", "mixtral", "mistral3")  # rows of queries and keys are stored in pairs
 

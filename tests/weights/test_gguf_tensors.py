@@ -23,9 +23,18 @@ from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
 from tests.each_row import each_row
 from tests.engine.test_lossless import DRAFTERS, PLANS, SAMPLERS, two_turns
-from tests.gguf_models import CONVERTIBLE, EXPERT_FAMILIES, FAMILIES, HYBRID_FAMILIES, network, write_gguf
+from tests.gguf_models import (
+    CONVERTIBLE,
+    EXPERT_FAMILIES,
+    FAMILIES,
+    HYBRID_FAMILIES,
+    network,
+    stored_tensors,
+    write_gguf,
+)
 from tests.tiny import answer
 
+FULL_FAMILIES = [pytest.param(family, marks=pytest.mark.full) for family in ("qwen3moe", "qwen35")]
 needs_kernels = pytest.mark.usefixtures("native_library")
 
 
@@ -82,7 +91,9 @@ def test_the_logits_are_near_those_of_the_dequantized_weights(tmp_path, family, 
 
 @pytest.mark.dear
 @needs_kernels
-@pytest.mark.parametrize("family", ["qwen3", pytest.param("qwen3moe", marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "family", ["qwen3", *(pytest.param(each, marks=pytest.mark.full) for each in ("qwen3moe", "qwen35"))]
+)
 @pytest.mark.parametrize("drafter", DRAFTERS)
 @pytest.mark.parametrize("sampler", [pytest.param("greedy", marks=pytest.mark.full), "T0.8-penalty"])
 def test_no_drafter_can_change_the_text(tmp_path, drafter, sampler, family):
@@ -91,6 +102,21 @@ def test_no_drafter_can_change_the_text(tmp_path, drafter, sampler, family):
     assert model.is_exact
     drafted = two_turns(model, DRAFTERS[drafter]("dense-qwen3"), SAMPLERS[sampler], PLANS["stop"])
     assert drafted == two_turns(model, Drafter(), SAMPLERS[sampler], PLANS["stop"])
+
+
+def test_layers_that_draft_are_left_out(tmp_path):
+    """Files of Qwen3.5 have one behind the others."""
+    model = network("qwen35")
+    path, last = tmp_path / "model.gguf", stored_tensors("qwen35", model)
+    drafting = {name.replace("blk.1.", "blk.2."): each for name, each in last.items() if name.startswith("blk.1.")}
+    drafting |= {"blk.2.nextn.eh_proj.weight": numpy.zeros((64, 128), numpy.float32)}
+    metadata = {"qwen35.block_count": 3, "qwen35.nextn_predict_layers": 1}
+
+    whole = load(prepared_gguf(write_gguf(path, "qwen35", model=model, metadata=metadata, tensors=drafting)), "float")
+
+    assert len(whole.weights.layers) == 2
+    plain = load(prepared_gguf(write_gguf(tmp_path / "plain.gguf", "qwen35", model=model)), "float")
+    assert torch.equal(logits(whole), logits(plain))
 
 
 @needs_kernels
