@@ -200,6 +200,15 @@ def test_a_pass_looks_its_embeddings_up_in_the_file(tmp_path, weights):
         assert torch.equal(model.embed(torch.tensor(tokens).long()), expected.embed(torch.tensor(tokens).long()))
 
 
+def test_per_layer_embeddings_stay_in_the_file_too(tmp_path):
+    folder = prepared_gguf(write_gguf(tmp_path / "model.gguf", "gemma4", storage="Q8_0"))
+    model, tokens = load(folder, "float"), torch.tensor([7, 5, 5, 287, 0])
+    rows, expected = (each.weights.per_layer_input for each in (model, load(safetensors_folder(folder), "float")))
+
+    assert isinstance(rows.embedding, EmbeddingRows)
+    assert torch.equal(rows.embed(tokens, model.device), expected.embed(tokens, model.device))
+
+
 def write_into(path, name, content, offset=0):
     with path.open("r+b") as file:
         file.seek(read_gguf(path).tensors[name].offset + offset)
