@@ -22,10 +22,10 @@ WILDCARDS = re.compile(r"[*?\[]")
 SHELL_CHARACTERS = re.compile(r"[;&|<>`$(){}\n\r%^\\]")
 MAX_COMMANDS, MAX_WORDS = 1000, 200  # in a line with those that other commands start, and of one that starts others
 TABLES = language_tables(Path(__file__).with_suffix(".toml"))
-SHELLS, RUNNERS, REDEFINING = (
+SHELLS, OTHER_RUNNERS, REDEFINING = (
     frozenset(TABLES["programs"][key].split()) for key in ("shells", "runners", "redefining")
 )
-RUNNERS |= SHELLS
+RUNNERS = SHELLS | OTHER_RUNNERS
 LONG_OPTIONS: Sequence[str] = TABLES["options"]["long"].split()
 SHORT_OPTIONS: Mapping[str, str] = TABLES["short_options"]
 GIT_OPTIONS: Mapping[str, str] = TABLES["git_options"]  # by its subcommand; before it:
