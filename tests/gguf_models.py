@@ -32,6 +32,12 @@ GEMMA = {"sliding_window": 24, "query_pre_attn_scalar": 16}
 GRANITE = {
     "embedding_multiplier": 6.0, "attention_multiplier": 0.25, "residual_multiplier": 0.22, "logits_scaling": 3.0,
 }  # fmt: skip
+LAYER_TYPES = ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention", "full_attention"]
+GEMMA4 = {"num_hidden_layers": 5, "layer_types": LAYER_TYPES, "sliding_window": 24, "global_head_dim": 32}
+MINISTRAL_ROPE = {
+    "rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 256,
+    "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1,
+}  # fmt: skip
 OLMO3 = {"num_hidden_layers": 4, "sliding_window": 24}
 FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "llama": ("Llama", {}),
@@ -46,6 +52,17 @@ FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "qwen3": ("Qwen3", {"rms_norm_eps": 1e-5}),
     "gemma2": ("Gemma2", GEMMA),
     "gemma3": ("Gemma3Text", {**GEMMA, "num_hidden_layers": 7}),
+    "gemma4": (  # as the small ones
+        "Gemma4Text",
+        GEMMA4
+        | {"num_kv_shared_layers": 2, "use_double_wide_mlp": True, "hidden_size_per_layer_input": 32}
+        | {"vocab_size_per_layer_input": VOCABULARY, "final_logit_softcapping": 5.0},
+    ),
+    "gemma4-31b": (
+        "Gemma4Text",
+        GEMMA4 | {"attention_k_eq_v": True, "num_global_key_value_heads": 1, "hidden_size_per_layer_input": 0},
+    ),
+    "mistral3": ("Ministral3", {"rope_parameters": MINISTRAL_ROPE, "rms_norm_eps": 1e-5, "sliding_window": None}),
     "phi3": ("Phi3", {"bos_token_id": 0}),
 }
 EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
@@ -59,16 +76,25 @@ EXPERT_FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         {"num_local_experts": 6, "num_experts_per_tok": 2, "sliding_window": 24, "intermediate_size": 64},
     ),
 }
-CONVERTIBLE = tuple(family for family in EXPERT_FAMILIES if family != "gpt-oss")
-ARCHITECTURES = {"olmo3": "olmo2", "mixtral": "llama"}  # of llama.cpp, where it has another name
-PAIRED = ("llama", "granite", "smollm3", "mixtral")  # rows of queries and keys are stored in pairs
+DELTA = {
+    "num_hidden_layers": 2, "full_attention_interval": 2, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16, "linear_value_head_dim": 16,
+}  # fmt: skip
+HYBRID_FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "qwen35": ("Qwen3_5Text", DELTA),
+    "qwen35moe": ("Qwen3_5MoeText", {**DELTA, **EXPERTS, "shared_expert_intermediate_size": 32}),
+    "qwen3next": ("Qwen3Next", {**DELTA, **EXPERTS, "shared_expert_intermediate_size": 32}),
+}
+CONVERTIBLE = tuple(family for family in (*EXPERT_FAMILIES, *HYBRID_FAMILIES) if family != "gpt-oss")
+ARCHITECTURES = {"olmo3": "olmo2", "mixtral": "llama", "gemma4-31b": "gemma4"}  # where llama.cpp's name is another
+PAIRED = ("llama", "granite", "smollm3", "mixtral", "mistral3")  # rows of queries and keys are stored in pairs
 
 
 def network(family: str, tied: bool = True, **extra: Any) -> PreTrainedModel:
     """A random network whose weights are bf16 numbers, so that a file in any float format holds them exactly."""
     import transformers
 
-    name, special = (FAMILIES | EXPERT_FAMILIES)[family]
+    name, special = (FAMILIES | EXPERT_FAMILIES | HYBRID_FAMILIES)[family]
     torch.manual_seed(3)
     sizes = {**SIZES, **WIDTHS, "num_hidden_layers": 2, **special, **extra, "tie_word_embeddings": tied}
     config = getattr(transformers, f"{name}Config")(**sizes)
@@ -78,6 +104,9 @@ def network(family: str, tied: bool = True, **extra: Any) -> PreTrainedModel:
             if "norm" in parameter_name:  # ones and zeros would hide a norm in the wrong place
                 parameter.add_(torch.randn_like(parameter), alpha=0.1)
             parameter.copy_(parameter.bfloat16())
+        for name, buffer in model.named_buffers():
+            if name.endswith("layer_scalar"):
+                buffer.fill_(0.75)
     return model.eval()
 
 
@@ -110,7 +139,7 @@ def write_gguf(
             writer.add_tensor(
                 name, numpy.zeros(values.shape, {"I8": numpy.int8, "F64": numpy.float64}[raw_types[name]])
             )
-        elif values.ndim == 1:
+        elif values.ndim == 1 or "conv1d" in name:
             writer.add_tensor(name, values)
         else:
             writer.add_tensor(name, quantize(values, kind), raw_dtype=kind)
@@ -127,6 +156,8 @@ def stored_tensors(family: str, model: PreTrainedModel) -> dict[str, numpy.ndarr
     architecture = next(key for key, name in MODEL_ARCH_NAMES.items() if name == stored_name)
     names = get_tensor_name_map(architecture, model.config.num_hidden_layers)
     stored = {}
+    if stored_name == "gemma4":  # a quarter of the frequencies of full attention is rotated
+        stored["rope_freqs.weight"] = numpy.array([1.0] * 4 + [1e30] * 12, dtype=numpy.float32)
     for name, tensor in _single_tensors(family, model):
         if name == "lm_head.weight" and model.config.tie_word_embeddings:
             continue
@@ -135,17 +166,52 @@ def stored_tensors(family: str, model: PreTrainedModel) -> dict[str, numpy.ndarr
             config = model.config
             heads = config.num_attention_heads if ".q_proj." in name else config.num_key_value_heads
             values = values.reshape(heads, 2, -1, *values.shape[1:]).transpose(1, 2).reshape(values.shape)
-        if family.startswith("gemma") and name.endswith("norm.weight"):
+        if family in ("gemma", "gemma2", "gemma3") and name.endswith("norm.weight"):
             values = values + 1
-        stored[names.get_name(name, (".weight", ".bias"))] = values.numpy()
+        if family in HYBRID_FAMILIES:
+            values = _hybrid_values(family, name, values, model.config)
+        stored_name = names.get_name(name.replace(".dt_bias", ".dt_proj.bias"), (".weight", ".bias"))
+        stored[stored_name] = values.numpy()
     return stored
+
+
+def _hybrid_values(family: str, name: str, values: torch.Tensor, config: Any) -> torch.Tensor:
+    """A tensor of a network with recurrent layers; in Qwen3.5 the first head of values of each key head comes first."""
+    if name.endswith("norm.weight") and not name.endswith("linear_attn.norm.weight"):
+        return values + 1
+    if ".linear_attn." not in name:
+        return values
+    groups, heads, size = config.linear_num_key_heads, config.linear_num_value_heads, config.linear_value_head_dim
+    first = 2 * groups * config.linear_key_head_dim if "qkv." in name or "conv1d" in name else 0
+    height = 1 if name.endswith(("A_log", "dt_bias", "in_proj_a.weight", "in_proj_b.weight")) else size
+    order = torch.arange(heads * height).view(groups, -1, height).transpose(0, 1).reshape(-1)
+    order = torch.cat((torch.arange(first), order + first))
+    if family != "qwen3next" and "out_proj" in name:
+        values = values[:, order]
+    elif family != "qwen3next" and not name.endswith("norm.weight"):
+        values = values[order]
+    if name.endswith("A_log"):
+        values = -values.exp()
+    return values.squeeze(1) if "conv1d" in name else values
+
+
+def _parts_of_key_heads(name: str, tensor: torch.Tensor, config: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Queries, keys and values of all key heads, and the output gates, of a tensor that has them by key head."""
+    keys, values = config.linear_key_head_dim, config.linear_value_head_dim
+    values *= config.linear_num_value_heads // config.linear_num_key_heads
+    heads = tensor.view(config.linear_num_key_heads, -1, tensor.shape[-1])
+    parts = [part.flatten(0, 1) for part in heads.split((keys, keys, values, values), dim=1)]
+    yield name.replace("qkvz", "qkv"), torch.cat(parts[:3])
+    yield name.replace("qkvz", "z"), parts[3]
 
 
 def _single_tensors(family: str, model: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors of a network, with those of gate and up apart; the stacks of gpt-oss as those of the others."""
     for name, tensor in model.state_dict().items():
-        if name.endswith("self_attn.sinks"):
+        if name.endswith(("self_attn.sinks", "layer_scalar")):
             yield f"{name}.weight", tensor
+        elif "in_proj_qkvz" in name:
+            yield from _parts_of_key_heads(name, tensor, model.config)
         elif ".experts." not in name:
             yield name.replace(".mlp.router.", ".mlp.gate."), tensor
         else:
@@ -165,12 +231,47 @@ def _single_tensors(family: str, model: PreTrainedModel) -> Iterator[tuple[str, 
                     yield f"{stack}.{projection}.{ending}", each.contiguous()
 
 
+def _gemma4_metadata(config: Mapping[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """A number for each layer where they differ, and the sizes of heads with a window by names of their own."""
+    is_sliding = [kind == "sliding_attention" for kind in LAYER_TYPES]
+    inner, kv_heads = sizes["feed_forward_length"], sizes["attention.head_count_kv"]
+    shared = config.get("num_kv_shared_layers", 0)
+    wide = [layer >= len(LAYER_TYPES) - shared for layer in range(len(LAYER_TYPES))]
+    kv_heads_of_full = config.get("num_global_key_value_heads", kv_heads)
+    return {
+        "attention.key_length": 32, "attention.value_length": 32, "rope.dimension_count": 32,
+        "attention.key_length_swa": 16, "attention.value_length_swa": 16, "rope.dimension_count_swa": 16,
+        "attention.sliding_window": 24, "attention.sliding_window_pattern": is_sliding,
+        "attention.head_count_kv": [kv_heads if each else kv_heads_of_full for each in is_sliding],
+        "feed_forward_length": [2 * inner if each else inner for each in wide], "rope.freq_base_swa": 10000.0,
+        "attention.shared_kv_layers": shared,
+        "embedding_length_per_layer_input": config["hidden_size_per_layer_input"],
+        **({"final_logit_softcapping": 5.0} if "final_logit_softcapping" in config else {}),
+    }  # fmt: skip
+
+
+def _yarn_metadata(rope: Mapping[str, Any]) -> dict[str, Any]:
+    if rope.get("rope_type") != "yarn":
+        return {}
+    optional = {
+        "rope.scaling.yarn_log_multiplier": "mscale_all_dim",
+        "attention.temperature_scale": "llama_4_scaling_beta",
+    }
+    return {
+        "rope.scaling.type": "yarn",
+        "rope.scaling.factor": float(rope["factor"]),
+        "rope.scaling.original_context_length": rope["original_max_position_embeddings"],
+        **{key: float(rope[name]) for key, name in optional.items() if name in rope},
+    }
+
+
 def _metadata(family: str, model: PreTrainedModel) -> dict[str, Any]:
-    config = model.config
+    config, architecture = model.config, ARCHITECTURES.get(family, family)
     sizes: dict[str, Any] = {
         "context_length": 512, "embedding_length": config.hidden_size, "block_count": config.num_hidden_layers,
-        "feed_forward_length": config.intermediate_size, "attention.head_count": config.num_attention_heads,
-        "attention.head_count_kv": config.num_key_value_heads, "attention.key_length": 16,
+        "feed_forward_length": getattr(config, "intermediate_size", 96),
+        "attention.head_count": config.num_attention_heads,
+        "attention.head_count_kv": config.to_dict()["num_key_value_heads"], "attention.key_length": 16,
         "attention.value_length": 16, "rope.dimension_count": 16,
         "attention.layer_norm_rms_epsilon": float(config.rms_norm_eps),
     }  # fmt: skip
@@ -178,17 +279,19 @@ def _metadata(family: str, model: PreTrainedModel) -> dict[str, Any]:
         sizes["attention.sliding_window"] = config.sliding_window
         if family in ("olmo3", "exaone4"):
             sizes["attention.sliding_window_pattern"] = [kind == "sliding_attention" for kind in config.layer_types]
-    if family in EXPERT_FAMILIES:
+    if family in HYBRID_FAMILIES:
+        sizes |= {"rope.dimension_count": 4, "full_attention_interval": 2, "ssm.conv_kernel": 4}
+        sizes |= {"ssm.state_size": 16, "ssm.group_count": 2, "ssm.time_step_rank": 4, "ssm.inner_size": 64}
+    if family in EXPERT_FAMILIES or family in ("qwen35moe", "qwen3next"):
         experts = getattr(config, "num_experts", None) or config.num_local_experts
         sizes |= {"expert_count": experts, "expert_used_count": config.num_experts_per_tok}
         if family != "mixtral" and family != "olmoe":
             sizes["expert_feed_forward_length"] = getattr(config, "moe_intermediate_size", config.intermediate_size)
-        if family == "qwen2moe":
+        if family in ("qwen2moe", "qwen35moe", "qwen3next"):
             sizes["expert_shared_feed_forward_length"] = config.shared_expert_intermediate_size
-    if family == "gpt-oss" and config.rope_parameters["rope_type"] == "yarn":
-        rope = config.rope_parameters
-        sizes |= {"rope.scaling.type": "yarn", "rope.scaling.factor": float(rope["factor"])}
-        sizes["rope.scaling.original_context_length"] = rope["original_max_position_embeddings"]
+    sizes |= _yarn_metadata(config.rope_parameters)
+    if architecture == "gemma4":
+        sizes |= _gemma4_metadata(FAMILIES[family][1], sizes)
     if family == "gemma2":
         sizes |= {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
     if family == "granite":
@@ -197,7 +300,6 @@ def _metadata(family: str, model: PreTrainedModel) -> dict[str, Any]:
         sizes |= {key: float(getattr(config, name)) for key, name in scales.items()}
     rope = config.rope_parameters.get("full_attention", config.rope_parameters)
     sizes["rope.freq_base"] = float(rope["rope_theta"])
-    architecture = ARCHITECTURES.get(family, family)
     return {f"{architecture}.{key}": value for key, value in sizes.items()} | byte_tokenizer()
 
 

@@ -12,6 +12,7 @@ answers with plain ones, and the answer with that of llama.cpp's own library.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from typing import Any
 
 import torch
 import transformers
+from safetensors.torch import save_file
 
 from specchat.engine.model import Model
 from specchat.errors import ModelError
@@ -32,6 +34,7 @@ from specchat.forward.linear.packed_linear import PackedLinear
 from specchat.forward.llama.llama import LlamaModel
 from specchat.weights.gguf.gguf_file import read_gguf
 from specchat.weights.gguf.gguf_preparation import prepared_gguf
+from specchat.weights.llama_families import HYBRID_FAMILIES
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
 from specchat_bench.llama_cpp import LlamaCppLimits, LlamaCppModel
@@ -44,33 +47,63 @@ HEADER = (
     "|---|---|---|---|---|---|---|---|"
 )
 SIZES: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 64, "moe_intermediate_size": 32, "head_dim": 16}
+GEMMA4 = {
+    "tie_word_embeddings": True, "global_head_dim": 32, "num_hidden_layers": 5, "num_experts": None,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+}  # fmt: skip
 SPECIAL: dict[str, dict[str, Any]] = {
+    "mistral": {"sliding_window": None},  # as in the published ones: GGUF does not say it
+    "ministral3": {"sliding_window": None},
     "gemma": {"tie_word_embeddings": True},  # the converter leaves an output matrix of a Gemma out
     "gemma2": {"tie_word_embeddings": True},
     "gemma3_text": {"tie_word_embeddings": True, "num_hidden_layers": 7},
     "qwen2_moe": {"shared_expert_intermediate_size": 32},
     "qwen3_moe": {"norm_topk_prob": True},
+    "qwen3_5_text": {"head_dim": 64},  # llama.cpp has 32 pairs of numbers in the sections of their RoPE
+    "qwen3_5_moe_text": {"head_dim": 64},
+    "gemma4_text": GEMMA4 | {"num_kv_shared_layers": 2, "use_double_wide_mlp": True},
+    "gemma4_text (31B)": GEMMA4
+    | {"attention_k_eq_v": True, "num_global_key_value_heads": 1, "hidden_size_per_layer_input": 0},
+    "gemma4_text (experts)": GEMMA4
+    | {"enable_moe_block": True, "num_experts": 4, "top_k_experts": 2, "hidden_size_per_layer_input": 0},
+    "granitemoehybrid": {"mamba_d_head": 16},
+    "granitemoehybrid (dense)": {
+        "mamba_d_head": 16,
+        "layer_types": ["attention"] * 4,
+        "num_local_experts": 0,
+        "num_experts_per_tok": 0,
+        "shared_intermediate_size": 64,
+        "position_embedding_type": "rope",
+    },
 }
 FAMILIES = (
     "llama", "mistral", "granite", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "smollm3", "seed_oss",
     "olmo2", "olmo3", "exaone4", "mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "gpt_oss",
-    "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "gemma4_text", "glm4", "glm4_moe", "deepseek_v3", "llama4_text",
-    "lfm2", "granitemoehybrid", "ministral3",
+    "ministral3", "gemma4_text", "gemma4_text (31B)", "granitemoehybrid (dense)",
+    "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "gemma4_text (experts)", "granitemoehybrid", "glm4", "glm4_moe",
+    "glm4_moe_lite", "lfm2", "lfm2_moe", "llama4_text", "deepseek_v3",
 )  # fmt: skip
 END_TOKEN = "<|end|>"  # noqa: S105 - of a vocabulary
 CONVERT = """
 import json
+import re
 import sys
 from pathlib import Path
 converter, architecture, folder, *files = sys.argv[1:]
 sys.path.insert(0, converter)
 import gguf
+for text in (file.read_text() for file in Path(converter, "conversion").glob("*.py")):
+    for name in re.findall(r"MODEL_TENSOR[.](\\w+)", text):  # a release without the newest names
+        hasattr(gguf.MODEL_TENSOR, name) or setattr(gguf.MODEL_TENSOR, name, None)
 from conversion import get_model_class
-from conversion.base import TextModel
+from conversion.base import ModelBase, TextModel
 def vocabulary(self):  # the class of a tokenizer of transformers may have tokens of its own
     tokens = json.loads((self.dir_model / "tokenizer.json").read_text())["model"]["vocab"]
     return sorted(tokens, key=tokens.get), [gguf.TokenType.NORMAL] * len(tokens), "smollm"
 model = get_model_class(architecture)
+model.no_mtp = not list(Path(folder).glob("*-mtp.safetensors"))
+ModelBase.load_hparams = staticmethod(lambda folder, *_, **__: json.loads((folder / "config.json").read_text()))
+model = getattr(model, "Ministral3Model", model)  # what a class that only passes on stands for
 model.set_vocab, TextModel.get_vocab_base = TextModel._set_vocab_gpt2, vocabulary
 for file, kind in zip(files, (gguf.LlamaFileType.ALL_F32, gguf.LlamaFileType.MOSTLY_Q8_0)):
     model(Path(folder), kind, Path(file)).write()
@@ -129,7 +162,7 @@ def try_family(family: str, converter: Converter) -> TableRow:
     """Convert a tiny network, and load what came of it."""
     changes = SIZES | SPECIAL.get(family, {})
     try:
-        network: Any = tiny_network(family, **changes)
+        network: Any = tiny_network(family.split(maxsplit=1)[0], **changes)
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         return TableRow(family, reason=f"transformers cannot build its config: {' '.join(str(error).split())[:100]}")
     with torch.no_grad():
@@ -138,6 +171,9 @@ def try_family(family: str, converter: Converter) -> TableRow:
     with TemporaryDirectory() as text:
         folder, architecture = Path(text), ""
         network.save_pretrained(folder / "checkpoint")
+        _write_published_keys(folder / "checkpoint" / "config.json", SPECIAL.get(family, {}))
+        if family in HYBRID_FAMILIES and family != "qwen3_next":  # whose layers of this kind it does not know
+            _write_mtp(folder / "checkpoint", network)
         _write_tokenizer(folder / "checkpoint")
         floats, blocks = folder / "floats.gguf", folder / "blocks.gguf"
         try:
@@ -178,6 +214,23 @@ def _logit_difference(network: Any, model: Model) -> float:
         parts = [model.prefill(PROMPT[first : first + step], cache) for first in range(0, len(PROMPT), step)]
     model.pool.close(cache)
     return float((parts[-1].logits[-1] - expected).norm() / expected.norm())
+
+
+def _write_mtp(folder: Path, network: Any) -> None:
+    """A layer that drafts, as published checkpoints of these families have one: the last layer once more."""
+    width = network.config.hidden_size
+    prefix = f"model.layers.{network.config.num_hidden_layers - 1}."
+    last = {name: each for name, each in network.state_dict().items() if name.startswith(prefix)}
+    layer = {name.replace(prefix, "mtp.layers.0."): each for name, each in last.items()}
+    names = ("norm", "pre_fc_norm_embedding", "pre_fc_norm_hidden")
+    norms = {f"mtp.{name}.weight": torch.zeros(width) for name in names}
+    save_file(layer | norms | {"mtp.fc.weight": torch.eye(width).repeat(1, 2)}, folder / "model-mtp.safetensors")
+    _write_published_keys(folder / "config.json", {"mtp_num_hidden_layers": 1})
+
+
+def _write_published_keys(path: Path, keys: dict[str, Any]) -> None:
+    """Keys as published configs have them: the converter reads them, and transformers saves some in another form."""
+    path.write_text(json.dumps(json.loads(path.read_text()) | keys))
 
 
 def _write_tokenizer(folder: Path) -> None:

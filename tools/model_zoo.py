@@ -39,7 +39,7 @@ from specchat.weights.load_options import LoadOptions
 from specchat_hybrids.quant_weight import quant_weights
 from tools.zoo_networks import VOCABULARY, families, tiny_network
 
-PROMPT = [random.Random(1).randrange(3, VOCABULARY) for _ in range(21)]
+PROMPT = random.Random(1).choices(range(3, VOCABULARY), k=21)
 ANSWER_TOKENS, DRAFT_TOKENS, PREFILL_CHUNK = 24, 6, 16
 KEPT_TOKENS = 9  # of the prompt, after a rollback
 WEIGHT_FORMATS = ("int8", "nf4")

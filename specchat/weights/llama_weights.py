@@ -210,7 +210,7 @@ def network_weights(
 
 
 def _per_layer_input(loader: WeightLoader, embedding_device: torch.device) -> PerLayerInput:
-    embedding = loader.tensor(f"{PER_LAYER.embedding}.weight", embedding_device)
+    embedding = loader.embedding(embedding_device, f"{PER_LAYER.embedding}.weight")
     norm = loader.tensor(f"{PER_LAYER.norm}.weight")
     return PerLayerInput(embedding, loader.linear(PER_LAYER.model_projection), norm)
 

@@ -166,16 +166,16 @@ class WeightLoader:
         self.loaded_bytes += linear.bytes
         return linear
 
-    def embedding(self, device: torch.device) -> EmbeddingTable:
-        """The input embeddings. On a CPU those of a GGUF file stay in the file, and a pass reads what it needs."""
-        read_rows = None if kind_of(device).is_gpu else self.files.token_rows(EMBEDDING)
+    def embedding(self, device: torch.device, name: str = EMBEDDING) -> EmbeddingTable:
+        """Embeddings of tokens. On a CPU those of a GGUF file stay in the file, and a pass reads what it needs."""
+        read_rows = None if kind_of(device).is_gpu else self.files.token_rows(name)
         if read_rows is None:
-            return self.tensor(EMBEDDING, device)
-        tokens, width = self.files.shape(EMBEDDING)
+            return self.tensor(name, device)
+        tokens, width = self.files.shape(name)
         return EmbeddingRows(
             (tokens, width),
             self._activation_dtype,
-            lambda missing: self._to_device(EMBEDDING, read_rows(missing), device),
+            lambda missing: self._to_device(name, read_rows(missing), device),
         )
 
     def tied_lm_head(self, embedding: EmbeddingTable) -> QuantLinear:

@@ -1,9 +1,11 @@
 """A GGUF file from anywhere: each that is damaged, hostile or unknown gives one clear line at once."""
 
+import json
 import random
 import struct
 from time import process_time
 
+import numpy
 import pytest
 
 from specchat.errors import ModelError, SpecchatError
@@ -146,6 +148,10 @@ CONTRADICTIONS = {
         {"general.architecture": "qwen3", "qwen3.expert_count": 8},
         "qwen3 with experts is not supported",
     ),
+    "a known name that is not read": (
+        {"general.architecture": "lfm2"},
+        r"LFM2 \(lfm2\) cannot be read from GGUF; use the \*\.safetensors",
+    ),
     "experts of which no number is chosen": ({"llama.expert_count": 8}, "llama.expert_used_count is missing"),
     "experts without tensors": (
         {"llama.expert_count": 8, "llama.expert_used_count": 2},
@@ -191,6 +197,80 @@ def test_metadata_that_does_not_fit_is_one_clear_line(tmp_path, contradiction):
 
     assert "\n" not in str(caught.value)
     assert nothing_prepared(tmp_path)
+
+
+GEMMA4_CONTRADICTIONS = {
+    "experts": ({"expert_count": 8}, "gemma4 with experts is not supported"),
+    "no size of heads with a window": (
+        {"attention.key_length_swa": None},
+        r"gemma4\.attention\.key_length_swa is",
+    ),
+    "a part of each head is rotated": ({"rope.dimension_count_swa": 8}, "with RoPE on a part of each head is not supp"),
+    "sizes of fewer layers": ({"feed_forward_length": []}, r"gemma4\.feed_forward_length is missing"),
+    "keys of other layers as text": ({"attention.shared_kv_layers": "two"}, "shared_kv_layers is two"),
+    "more shared keys than layers": ({"attention.shared_kv_layers": 9}, "the keys of an earlier layer of its kind"),
+    "no per-layer embeddings": (
+        {"embedding_length_per_layer_input": 0},
+        "with the tensor per_layer_model_proj",
+    ),
+    "wider layers than their tensors": ({"feed_forward_length": [96, 96, 96, 96, 96]}, r"has the shape \[192, 64\]"),
+}
+
+
+@each_row("contradiction", GEMMA4_CONTRADICTIONS)
+def test_sizes_of_each_layer_that_do_not_fit_are_one_clear_line(tmp_path, contradiction):
+    metadata, message = GEMMA4_CONTRADICTIONS[contradiction]
+    entries = {f"gemma4.{key}": value for key, value in metadata.items()}
+
+    with pytest.raises(ModelError, match=message) as caught:
+        load_model(prepared_gguf(write_gguf(tmp_path / "model.gguf", "gemma4", metadata=entries)), LoadOptions())
+
+    assert "\n" not in str(caught.value)
+
+
+HYBRID_CONTRADICTIONS = {
+    "no key heads": ({"ssm.group_count": None}, r"qwen35\.ssm\.group_count is missing"),
+    "key heads that cannot be shared": ({"ssm.group_count": 3}, "4 heads of recurrent layers cannot share 3 key heads"),
+    "wider values than their tensors": (
+        {"ssm.inner_size": 128},
+        r"blk\.0\.attn_qkv\.weight has the shape \[128, 64\], and the file says 192 rows",
+    ),
+    "values of no width": ({"ssm.inner_size": 2}, r"has the shape \[128, 64\], and the file says 64 rows"),
+    "more recurrent layers": ({"full_attention_interval": 3}, r"the tensor blk\.1\.attn_qkv\.weight is missing"),
+    "a wider convolution": (
+        {"ssm.conv_kernel": 5},
+        r"has the shape \[128, 1, 4\], and .* \[128, 1, 5\]",
+    ),
+    "RoPE on more than a head": ({"rope.dimension_count": 32}, "with RoPE on more than each head"),
+    "layers that only draft": ({"nextn_predict_layers": 2}, r"qwen35\.block_count is 0"),
+    "drafting layers as text": ({"nextn_predict_layers": "one"}, r"qwen35\.nextn_predict_layers is one"),
+    "experts": ({"expert_count": 8}, "qwen35 with experts is not supported"),
+}
+
+
+@each_row("contradiction", HYBRID_CONTRADICTIONS)
+def test_recurrent_layers_that_do_not_fit_are_one_clear_line(tmp_path, contradiction):
+    metadata, message = HYBRID_CONTRADICTIONS[contradiction]
+    entries = {f"qwen35.{key}": value for key, value in metadata.items()}
+
+    with pytest.raises(ModelError, match=message) as caught:
+        load_model(prepared_gguf(write_gguf(tmp_path / "model.gguf", "qwen35", metadata=entries)), LoadOptions())
+
+    assert "\n" not in str(caught.value)
+
+
+def test_queries_that_are_scaled_later_end_the_context_there(tmp_path):
+    folder = prepared_gguf(write_gguf(tmp_path / "model.gguf", "mistral3"))
+
+    assert json.loads((folder / "config.json").read_text())["max_position_embeddings"] == 256
+
+
+def test_keys_that_no_layer_reads_are_left_in_the_file(tmp_path):
+    """Published Gemma 4 checkpoints may have keys of layers that read those of an earlier layer."""
+    unread = {"blk.4.attn_k.weight": numpy.zeros((64, 64), numpy.float32)}
+    folder = prepared_gguf(write_gguf(tmp_path / "model.gguf", "gemma4", tensors=unread))
+
+    assert "blk.4.attn_k" not in (folder / "gguf.json").read_text()
 
 
 @each_row("kind", ["I8", "F64"])

@@ -67,6 +67,29 @@ def test_sentencepiece_tokens_are_those_of_llama_cpp(name, adds_space):
         assert ids_of(tokenizer, line["text"]) == line["sentencepiece"][name], line["text"]
 
 
+def test_the_merges_of_gemma_4_write_the_same_tokens():
+    """llama.cpp writes the same tokens of these lines by scores and, as `gemma4`, by the merges that they mean."""
+    by_scores = sentencepiece(add_space_prefix=False)
+    tokenizer = json.loads(tokenizer_of(by_scores).to_str())
+    merges = [" ".join(pair) for pair in tokenizer["model"]["merges"]]
+    metadata = by_scores | {"tokenizer.ggml.model": "gemma4", "tokenizer.ggml.merges": merges}
+    del metadata["tokenizer.ggml.scores"]
+    tokenizer = tokenizer_of(metadata | {"tokenizer.ggml.unknown_token_id": 0})
+
+    for line in GOLDEN["lines"]:
+        assert ids_of(tokenizer, line["text"]) == line["sentencepiece"]["without"], line["text"]
+
+
+def test_the_end_of_a_turn_of_gemma_4_ends_an_answer():
+    metadata = sentencepiece(add_space_prefix=False)
+    number = len(metadata["tokenizer.ggml.tokens"])
+    metadata["tokenizer.ggml.tokens"] = [*metadata["tokenizer.ggml.tokens"], "<turn|>"]
+    metadata["tokenizer.ggml.token_type"] = [*metadata["tokenizer.ggml.token_type"], CONTROL]
+    metadata["tokenizer.ggml.scores"] = [*metadata["tokenizer.ggml.scores"], 0.0]
+
+    assert number in tokenizer_files(Path("x.gguf"), metadata, 10**6).generation_config["eos_token_id"]
+
+
 def prepared(tmp_path, monkeypatch, **entries):
     monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
     metadata = {f"tokenizer.{key.replace('__', '.')}": value for key, value in entries.items()}

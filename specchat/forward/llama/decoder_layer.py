@@ -17,6 +17,7 @@ from specchat.engine.model import FINAL_NORM
 from specchat.forward.batch import ForwardBatch, ForwardDepth, HiddenStates
 from specchat.forward.fused_ops import QKV, AttentionDimensions, QKVInputs, TorchOps
 from specchat.forward.linear.linear import Linear
+from specchat.forward.llama.embedding_rows import EmbeddingTable
 from specchat.forward.llama.rope import Rope, cos_sin
 from specchat.forward.llama.variations import GELU_TANH, SILU, Activation
 
@@ -153,7 +154,7 @@ class PerLayerInput:
     the table may stay on the CPU. P is the size of a vector, L the number of layers.
     """
 
-    embedding: Tensor  # [V, L * P]; may be on the CPU while everything else is on a GPU
+    embedding: EmbeddingTable  # [V, L * P]; may be on the CPU while everything else is on a GPU
     projection: Linear  # D -> L * P
     norm: Tensor  # [P]
 

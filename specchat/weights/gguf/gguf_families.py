@@ -8,42 +8,34 @@ or unknown is an error: a model that is loaded in part answers nonsense. Shapes 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy
 
 from specchat.errors import ModelError
+from specchat.forward.llama.variations import LayerShape
 from specchat.weights.gguf.gguf_file import GgufFile, GgufTensor, one_line
 from specchat.weights.gguf.gguf_manifest import MappedTensor, WeightChange
+from specchat.weights.gguf.gguf_recurrent import RecurrentHeads, recurrent_tensors
 from specchat.weights.gguf.gguf_rows import read_float32
 from specchat.weights.llama_families import FAMILIES as LLAMA_FAMILIES
-from specchat.weights.llama_families import Family
+from specchat.weights.llama_families import FULL, RECURRENT, SLIDING, Family, is_recurrent, layer_shapes
 
 MAX_LAYERS = 1024
 MAX_SIZE = 2**24  # of any dimension
-# Settings that these families do not have; a file that sets one to anything else would compute something else here.
-NEUTRAL_VALUES: Mapping[str, tuple[float, ...]] = {
-    "attention.scale": (0, 1), "attention.clamp_kqv": (0,), "attention.max_alibi_bias": (0,), "attention.causal": (1,),
-    "logit_scale": (0, 1), "embedding_scale": (0, 1), "residual_scale": (0, 1), "rope.scaling.yarn_beta_fast": (32,),
-    "rope.scaling.yarn_beta_slow": (1,), "rope.scaling.yarn_log_multiplier": (0,), "expert_weights_scale": (0, 1),
-    "expert_gating_func": (0, 1), "expert_group_count": (0, 1), "leading_dense_block_count": (0,),
-    "interleave_moe_layer_step": (0, 1), "nextn_predict_layers": (0,), "attention.temperature_scale": (0,),
-}  # fmt: skip
+FAMILIES_FILE = Path(__file__).with_suffix(".toml")
 LLAMA3_ROPE = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
-GEMMA3_LOCAL_ROPE_BASE = 10000.0
 NORMS = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")  # before and after attention and MLP
-NO_NORM = ""  # that a family does not have
-LATE_NORMS = ("attn_norm", NO_NORM, "post_attention_norm", NO_NORM)  # the norm before the MLP by another name
+LAYERS_OF_27B = {"gemma2": 46, "gemma3_text": 62}
 QKV = ("attn_q", "attn_k", "attn_v")
-BIASED = (*QKV, "attn_output")
 EXPERT = "{}"  # in the name of a tensor that holds all experts: the number of one
+KEYS = ("attn_k", "attn_v", "attn_k_norm")
 QK_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
-GRANITE_SCALES = {  # GGUF → config
-    "attention.scale": "attention_multiplier", "embedding_scale": "embedding_multiplier",
-    "residual_scale": "residual_multiplier", "logit_scale": "logits_scaling",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -56,16 +48,25 @@ class MappedModel:
 
 @dataclass(frozen=True)
 class _Family:
-    """An architecture of llama.cpp, beyond what `llama_families` says of its `model_type` of transformers."""
+    """An architecture of llama.cpp: a table of `gguf_families.toml`, which says what each field is."""
 
     model_type: str
     class_name: str
-    special_config: Callable[[_Keys, dict[str, Any]], dict[str, Any]]
-    optional_biases: tuple[str, ...] = ()
-    norms: tuple[str, str, str, str] = NORMS
+    biases: Sequence[str] = ()
+    norms: Sequence[str] = NORMS
     has_qk_norms: bool = False
     pairs_rows: bool = False
-    scales: Mapping[str, str] = field(default_factory=dict[str, str])  # keys of NEUTRAL_VALUES that the family has
+    tiles_heads: bool = False
+    gates: Mapping[str, str] = field(default_factory=dict[str, str])
+    layers_differ: bool = False
+    constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    numbers: Mapping[str, str] = field(default_factory=dict[str, str])
+    sizes: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    window: int | None = None
+    window_every: int = 0
+    yarn: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    optional: Mapping[str, str] = field(default_factory=dict[str, str])
+    per_layer_input: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def published(self) -> Family:
@@ -111,15 +112,19 @@ class _Keys:
         value = self.file.metadata.get(f"{self.architecture}.{key}")
         return default if value is None else value
 
-    def size(self, key: str, default: int | None = None) -> int:
+    def size(self, key: str, default: int | None = None, layer: int | None = None) -> int:
+        """A number that is the same in all layers, or that of one layer."""
         value = self.value(key, default)
         if isinstance(value, list):  # one number for each layer
-            if len(set(value)) != 1:
+            if layer is None and len(set(value)) != 1:
                 raise self.error(f"{self.architecture} with another {key} in each layer is not supported")
-            value = value[0]
+            value = value[layer or 0] if -len(value) <= (layer or 0) < len(value) else None
         if not isinstance(value, int) or not 1 <= value <= MAX_SIZE:
             raise self.error(f"{self.architecture}.{key} is {value if value is not None else 'missing'}")
         return value
+
+    def count(self, key: str) -> int:
+        return self.size(key) if self.value(key) else 0
 
     def number(self, key: str, default: float | None = None) -> float:
         value = self.value(key, default)
@@ -133,20 +138,36 @@ class _Keys:
 
 def map_model(file: GgufFile) -> MappedModel:
     """The model in a GGUF file. ModelError when its architecture is not supported, or tensors do not fit."""
-    architecture = str(file.metadata.get("general.architecture"))
-    keys = _Keys(file, architecture)
-    family = (EXPERT_FAMILIES if keys.value("expert_count") else FAMILIES).get(architecture)
-    if family is None and architecture in FAMILIES:
-        raise keys.error(f"{architecture} with experts is not supported; choose a dense model, or its *.safetensors")
-    if family is None:
-        reason = "is not a language model" if architecture in ("clip", "whisper") else "is not supported"
-        supported = ", ".join(dict.fromkeys((*FAMILIES, *EXPERT_FAMILIES)))
-        raise keys.error(f"the architecture {architecture} {reason}; supported are {supported}")
-    for key, neutral in NEUTRAL_VALUES.items():
-        if key not in family.scales and (value := keys.value(key)) not in (None, *neutral):
-            raise keys.error(f"{architecture} with {key} = {value} is not supported")
+    keys = _Keys(file, str(file.metadata.get("general.architecture")))
+    family = _family(keys)
+    for key, neutral in _tables()["neutral"].items():
+        if key not in family.numbers.values() and (value := keys.value(key)) not in (None, *neutral):
+            raise keys.error(f"{keys.architecture} with {key} = {value} is not supported")
     config = _config(keys, family)
     return MappedModel(config, tuple(_mapped_tensors(keys, family, config)))
+
+
+@cache
+def _tables() -> Mapping[str, Any]:
+    return tomllib.loads(FAMILIES_FILE.read_text(encoding="utf-8"))
+
+
+def _family(keys: _Keys) -> _Family:
+    tables, name = _tables(), keys.architecture
+    kind = "experts" if keys.value("expert_count") else "dense"
+    if kind == "dense" and keys.value("attention.sliding_window") and name in tables["windows"]:
+        kind = "windows"
+    if (table := tables[kind].get(name)) is not None:
+        fields: dict[str, Any] = {**table, **dict.fromkeys(table.get("flags", ()), True)}
+        fields.pop("flags", None)
+        return _Family(**fields)
+    if name in tables["dense"]:
+        raise keys.error(f"{name} with experts is not supported; choose a dense model, or its *.safetensors")
+    if name in tables["unsupported"]:
+        raise keys.error(f"{tables['unsupported'][name]} ({name}) cannot be read from GGUF; use the *.safetensors")
+    reason = "is not a language model" if name in ("clip", "whisper") else "is not supported"
+    supported = ", ".join(dict.fromkeys((*tables["dense"], *tables["experts"])))
+    raise keys.error(f"the architecture {name} {reason}; supported are {supported}")
 
 
 def _config(keys: _Keys, family: _Family) -> dict[str, Any]:
@@ -154,8 +175,8 @@ def _config(keys: _Keys, family: _Family) -> dict[str, Any]:
     if embedding is None or len(embedding.shape) != 2:
         raise keys.error("token_embd.weight is missing; is this a whole language model?")
     heads, width = keys.size("attention.head_count"), keys.size("embedding_length")
-    layers = keys.size("block_count")
-    if layers > MAX_LAYERS:
+    layers, layer = keys.size("block_count") - _drafting_layers(keys), 0 if family.layers_differ else None
+    if not 1 <= layers <= MAX_LAYERS:
         raise keys.error(f"{keys.architecture}.block_count is {layers}")
     head_size = keys.size("attention.key_length", keys.size("rope.dimension_count", max(width // heads, 1)))
     if keys.size("attention.value_length", head_size) != head_size:
@@ -165,23 +186,55 @@ def _config(keys: _Keys, family: _Family) -> dict[str, Any]:
         "model_type": family.model_type,
         "vocab_size": embedding.shape[0],
         "hidden_size": width,
-        "intermediate_size": keys.size("feed_forward_length", keys.value("expert_feed_forward_length")),
+        "intermediate_size": keys.size("feed_forward_length", keys.value("expert_feed_forward_length"), layer),
         "num_hidden_layers": layers,
         "num_attention_heads": heads,
-        "num_key_value_heads": keys.size("attention.head_count_kv", heads),
+        "num_key_value_heads": keys.size("attention.head_count_kv", heads, layer),
         "head_dim": head_size,
         family.published.activation_key: family.published.activation,
-        "max_position_embeddings": keys.size("context_length"),
+        "max_position_embeddings": _positions(keys),
         "rms_norm_eps": keys.number("attention.layer_norm_rms_epsilon"),
         "tie_word_embeddings": keys.tensor("output.weight") is None,
         "dtype": "bfloat16",
         "use_cache": True,
+        **family.constants,
+        **{name: keys.number(key) for name, key in family.numbers.items() if keys.value(key)},
+        **{name: keys.size(_first_key(keys, choices)) for name, choices in family.sizes.items()},
+        **_windows(keys, family, layers),
     }
-    return (
-        config
-        | family.special_config(keys, config)
-        | (_expert_config(keys, config) if family.published.experts else {})
-    )
+    if "attn_output" in family.biases:
+        config["attention_bias"] = keys.tensor("blk.0.attn_q.bias") is not None
+    if family.published.experts:
+        config |= _expert_config(keys, config)
+    special = SPECIAL_CONFIGS.get(family.model_type, _whole_rope)
+    return config | special(keys, family, config)
+
+
+def _positions(keys: _Keys) -> int:
+    """The context length; of a model that scales its later queries (Ministral 3), where that begins."""
+    trained = keys.size("context_length")
+    if not keys.value("attention.temperature_scale"):
+        return trained
+    return min(trained, keys.size("rope.scaling.original_context_length", trained))
+
+
+def _first_key(keys: _Keys, choices: Sequence[str]) -> str:
+    return next((key for key in choices if keys.value(key) is not None), choices[0])
+
+
+def _windows(keys: _Keys, family: _Family, layers: int) -> dict[str, Any]:
+    """The sliding window of a family with one, and which layers have it."""
+    if not family.window_every:
+        return {}
+    if not keys.value("attention.sliding_window", family.window):
+        return {"sliding_window": None}
+    kinds = _layer_types(keys, layers, family.window_every)
+    return {"sliding_window": keys.size("attention.sliding_window", family.window), "layer_types": kinds}
+
+
+def _drafting_layers(keys: _Keys) -> int:
+    """The last layers of a file that only draft (MTP), which are not read."""
+    return keys.size("nextn_predict_layers") if keys.value("nextn_predict_layers") else 0
 
 
 def _expert_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
@@ -193,95 +246,24 @@ def _expert_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _llama_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
-    _require_full_rotation(keys, config)
-    has_bias = keys.tensor("blk.0.attn_q.bias") is not None
-    return {"attention_bias": has_bias, "mlp_bias": False, "rope_parameters": _rope(keys, config)}
+def _whole_rope(keys: _Keys, family: _Family, config: dict[str, Any]) -> dict[str, Any]:
+    """RoPE on the whole of each head, where layers with a window may have their own."""
+    if keys.size("rope.dimension_count", config["head_dim"]) != config["head_dim"]:
+        raise keys.error(f"{keys.architecture} with RoPE on a part of each head is not supported")
+    base, sliding = family.published.rope_base, family.published.sliding_rope_base
+    if sliding is None:
+        return {"rope_parameters": _rope(keys, family, config["head_dim"])}
+    rope = _rope(keys, family, config["head_dim"], base.default)
+    default = rope["rope_theta"] if sliding.key == base.key else sliding.default
+    own = {"rope_type": "default", "rope_theta": keys.number("rope.freq_base_swa", default)}
+    return {"rope_parameters": {FULL: rope, SLIDING: own}}
 
 
-def _granite_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
-    return _llama_config(keys, config) | {name: keys.number(key, 1.0) for key, name in GRANITE_SCALES.items()}
-
-
-def _qwen_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
-    _require_full_rotation(keys, config)
-    return {"use_sliding_window": False, "rope_parameters": _rope(keys, config)}
-
-
-def _qwen2_moe_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
-    shared = keys.size("expert_shared_feed_forward_length", keys.size("feed_forward_length"))
-    return _qwen_config(keys, config) | {"shared_expert_intermediate_size": shared, "norm_topk_prob": False}
-
-
-def _qwen3_moe_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
-    return _qwen_config(keys, config) | {"norm_topk_prob": True}
-
-
-def _gpt_oss_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
-    rope = _rope(keys, config)
-    return {
-        "intermediate_size": keys.size("expert_feed_forward_length"),
-        "attention_bias": True,
-        "sliding_window": keys.size("attention.sliding_window"),
-        "layer_types": _layer_types(keys, config["num_hidden_layers"], every=2),
-        "rope_parameters": rope | ({"truncate": False} if rope["rope_type"] == "yarn" else {}),
-    }
-
-
-def _olmo2_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
-    """Olmo 2, or Olmo 3, which has sliding windows; the scaling of its RoPE is that of the other layers."""
-    rope = _rope(keys, config)
-    if not keys.value("attention.sliding_window"):
-        return {"attention_bias": False, "rope_parameters": rope}
-    return {
-        "model_type": "olmo3",
-        "architectures": ["Olmo3ForCausalLM"],
-        "attention_bias": False,
-        "sliding_window": keys.size("attention.sliding_window"),
-        "layer_types": _layer_types(keys, config["num_hidden_layers"], every=4),
-        "rope_parameters": {
-            "full_attention": rope,
-            "sliding_attention": {"rope_type": "default", "rope_theta": rope["rope_theta"]},
-        },
-    }
-
-
-def _exaone4_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
-    special: dict[str, Any] = {"sliding_window": None, "rope_parameters": _rope(keys, config)}
-    if keys.value("attention.sliding_window"):
-        special["sliding_window"] = keys.size("attention.sliding_window")
-        special["layer_types"] = _layer_types(keys, config["num_hidden_layers"], every=4)
-    return special
-
-
-def _gemma2_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
-    is_27b = config["num_hidden_layers"] == 46
-    return {
-        "sliding_window": keys.size("attention.sliding_window", 4096),
-        "attn_logit_softcapping": keys.number("attn_logit_softcapping", 50.0),
-        "final_logit_softcapping": keys.number("final_logit_softcapping", 30.0),
-        "query_pre_attn_scalar": _gemma_query_scalar(config, is_27b=is_27b),
-        "rope_parameters": _rope(keys, config),
-    }
-
-
-def _gemma3_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
-    is_27b = config["num_hidden_layers"] == 62
-    special: dict[str, Any] = {
-        "sliding_window": keys.size("attention.sliding_window"),
-        "layer_types": _layer_types(keys, config["num_hidden_layers"], every=6),
-        "query_pre_attn_scalar": _gemma_query_scalar(config, is_27b=is_27b),
-        "rope_parameters": {
-            "full_attention": _rope(keys, config, default_base=1_000_000.0),
-            "sliding_attention": {
-                "rope_type": "default",
-                "rope_theta": keys.number("rope.freq_base_swa", GEMMA3_LOCAL_ROPE_BASE),
-            },
-        },
-    }
-    if keys.value("final_logit_softcapping"):
-        special["final_logit_softcapping"] = keys.number("final_logit_softcapping")
-    return special
+def _gemma_config(keys: _Keys, family: _Family, config: dict[str, Any]) -> dict[str, Any]:
+    """The file does not say the scale of queries: the head size, but with 27B the width of a head's share."""
+    is_27b = config["num_hidden_layers"] == LAYERS_OF_27B[family.model_type]
+    scalar = config["hidden_size"] // config["num_attention_heads"] if is_27b else config["head_dim"]
+    return _whole_rope(keys, family, config) | {"query_pre_attn_scalar": scalar}
 
 
 def _layer_types(keys: _Keys, layers: int, every: int) -> list[str]:
@@ -292,15 +274,30 @@ def _layer_types(keys: _Keys, layers: int, every: int) -> list[str]:
     else:
         pattern = keys.size("attention.sliding_window_pattern", every)
         is_sliding = [(layer + 1) % pattern != 0 for layer in range(layers)]
-    return ["sliding_attention" if each else "full_attention" for each in is_sliding]
+    return [SLIDING if each else FULL for each in is_sliding]
 
 
-def _gemma_query_scalar(config: dict[str, Any], *, is_27b: bool) -> int:
-    """The file does not say it: the head size, but in the models with 27B the width of a head's share."""
-    return config["hidden_size"] // config["num_attention_heads"] if is_27b else config["head_dim"]
+def _gemma4_config(keys: _Keys, family: _Family, config: dict[str, Any]) -> dict[str, Any]:
+    """Layers with full attention have sizes of their own, and the last layers the keys of earlier ones."""
+    kinds = config["layer_types"]
+    full, local = (kinds.index(kind) if kind in kinds else 0 for kind in (FULL, SLIDING))
+    head_size, per_layer = keys.size("attention.key_length_swa"), keys.tensor("per_layer_token_embd.weight")
+    if keys.size("rope.dimension_count_swa", head_size) != head_size:
+        raise keys.error(f"{keys.architecture} with RoPE on a part of each head is not supported")
+    return _whole_rope(keys, family, config) | {
+        "head_dim": head_size,
+        "global_head_dim": config["head_dim"],
+        "num_key_value_heads": keys.size("attention.head_count_kv", layer=local),
+        "num_global_key_value_heads": keys.size("attention.head_count_kv", layer=full),
+        "attention_k_eq_v": keys.tensor(f"blk.{full}.attn_v.weight") is None,
+        "num_kv_shared_layers": keys.count("attention.shared_kv_layers"),
+        "use_double_wide_mlp": keys.size("feed_forward_length", layer=-1) == 2 * config["intermediate_size"],
+        "hidden_size_per_layer_input": keys.count("embedding_length_per_layer_input"),
+        "vocab_size_per_layer_input": per_layer.shape[0] if per_layer is not None else config["vocab_size"],
+    }
 
 
-def _phi3_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
+def _phi3_config(keys: _Keys, _family: _Family, config: dict[str, Any]) -> dict[str, Any]:
     head_size = config["hidden_size"] // config["num_attention_heads"]
     share = keys.size("rope.dimension_count", head_size) / head_size
     original = keys.size("rope.scaling.original_context_length", config["max_position_embeddings"])
@@ -322,17 +319,14 @@ def _phi3_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
     return special | {"head_dim": head_size}
 
 
-def _require_full_rotation(keys: _Keys, config: dict[str, Any]) -> None:
-    if keys.size("rope.dimension_count", config["head_dim"]) != config["head_dim"]:
-        raise keys.error(f"{keys.architecture} with RoPE on a part of each head is not supported")
-
-
-def _rope(keys: _Keys, config: dict[str, Any], default_base: float = 10000.0) -> dict[str, Any]:
+def _rope(keys: _Keys, family: _Family, head_size: int, default_base: float = 10000.0) -> dict[str, Any]:
     """The `rope_parameters` of a config."""
     base = {"rope_theta": keys.number("rope.freq_base", default_base)}
     if keys.tensor("rope_freqs.weight") is not None:
-        factors = _rope_factors(keys, "rope_freqs.weight", config["head_dim"] // 2)
-        return base | _llama3_rope(keys, factors, base["rope_theta"], config["head_dim"])
+        factors = _rope_factors(keys, "rope_freqs.weight", head_size // 2)
+        if share := _rotated_share(factors):
+            return base | {"rope_type": "proportional", "partial_rotary_factor": share}
+        return base | _llama3_rope(keys, factors, base["rope_theta"], head_size)
     kind = keys.value("rope.scaling.type")
     if kind in (None, "none"):
         legacy = keys.value("rope.scale_linear")
@@ -344,9 +338,12 @@ def _rope(keys: _Keys, config: dict[str, Any], default_base: float = 10000.0) ->
     if kind == "yarn":
         original = keys.size("rope.scaling.original_context_length")
         rope = {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original}
-        if (sharpening := keys.number("rope.scaling.attn_factor", 1.0)) != 1:
+        sharpening = keys.number("rope.scaling.attn_factor", 1.0)
+        if multiplier := keys.value("rope.scaling.yarn_log_multiplier"):
+            sharpening /= 1 + 0.1 * multiplier * math.log(factor)
+        if sharpening != 1:
             rope["attention_factor"] = sharpening * (1 + 0.1 * math.log(factor))
-        return base | rope
+        return {**base, **rope, **family.yarn}
     raise keys.error(f"the RoPE scaling {kind} is not supported")
 
 
@@ -359,6 +356,13 @@ def _rope_factors(keys: _Keys, name: str, count: int) -> numpy.ndarray:
     if not numpy.all(factors > 0):
         raise keys.error(f"{name} has a factor that is not positive")
     return factors
+
+
+def _rotated_share(factors: numpy.ndarray) -> float:
+    """The share of a head that is rotated where the frequencies behind it are divided by 1e30 (Gemma 4); else 0."""
+    rotated = int((factors == 1).sum())
+    is_share = rotated < len(factors) and (factors[:rotated] == 1).all() and (factors[rotated:] > 1e29).all()
+    return rotated / len(factors) if is_share else 0.0
 
 
 def _llama3_rope(keys: _Keys, factors: numpy.ndarray, base: float, head_size: int) -> dict[str, Any]:
@@ -387,7 +391,11 @@ def _mapped_tensors(keys: _Keys, family: _Family, config: dict[str, Any]) -> Ite
         tensor = unused.pop(gguf_name, None)
         if tensor is None:
             raise keys.error(f"the tensor {gguf_name} is missing; download the file again")
-        part = gguf_name.rpartition(".")[0].rpartition(".")[2]
+        part = gguf_name.removesuffix(".weight").removesuffix(".bias").rpartition(".")[2]
+        if ".linear_attn." in name:
+            heads = RecurrentHeads.of(config, are_tiled=family.tiles_heads)
+            yield from recurrent_tensors(heads, tensor, part, name)
+            continue
         if EXPERT in name:
             yield from _experts(keys, tensor, name, config["num_experts"])
             continue
@@ -400,7 +408,11 @@ def _mapped_tensors(keys: _Keys, family: _Family, config: dict[str, Any]) -> Ite
             yield MappedTensor(replace(tensor, shape=(1, tensor.shape[-1])), name)
         else:
             yield MappedTensor(tensor, name)
-    unknown = [name for name in unused if not name.startswith(("rope_freqs.", "rope_factors_"))]
+    layers, shapes = config["num_hidden_layers"], enumerate(layer_shapes(config))
+    drafting = tuple(f"blk.{layer}." for layer in range(layers, layers + _drafting_layers(keys)))
+    unread = {f"blk.{layer}.{part}.weight" for layer, shape in shapes if shape.kv_source is not None for part in KEYS}
+    others = ("rope_freqs.", "rope_factors_", *drafting)
+    unknown = [name for name in unused if name not in unread and not name.startswith(others)]
     if unknown:
         raise keys.error(f"{keys.architecture} with the tensor {min(unknown)} is not supported")
 
@@ -418,41 +430,54 @@ def _experts(keys: _Keys, tensor: GgufTensor, name: str, count: int) -> Iterator
 def _expected_tensors(keys: _Keys, family: _Family, config: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Name in the file, and name in the model, of every tensor."""
     yield "token_embd.weight", "model.embed_tokens.weight"
+    shapes = layer_shapes(config)
     for layer in range(config["num_hidden_layers"]):
+        recurrent = _tables()["recurrent"] | family.gates if is_recurrent(config, layer) else {}
+        for part, name in recurrent.items():
+            yield f"blk.{layer}.{part}", f"model.layers.{layer}.{name}"
+        absent = _absent_parts(shapes[layer]) if shapes else ()
         for part, name in family.layer_names.items():
+            if part in absent or (recurrent and name.startswith("self_attn.")):
+                continue
             yield f"blk.{layer}.{part}.weight", f"model.layers.{layer}.{name}.weight"
-            if part in family.optional_biases and keys.tensor(f"blk.{layer}.{part}.bias") is not None:
+            if part in family.biases and keys.tensor(f"blk.{layer}.{part}.bias") is not None:
                 yield f"blk.{layer}.{part}.bias", f"model.layers.{layer}.{name}.bias"
-        if family.published.has_sinks:
-            yield f"blk.{layer}.attn_sinks.weight", f"model.layers.{layer}.self_attn.sinks"
+        for part, name in family.optional.items():
+            if keys.tensor(f"blk.{layer}.{part}") is not None:
+                yield f"blk.{layer}.{part}", f"model.layers.{layer}.{name}"
+    yield from family.per_layer_input.items() if config.get("hidden_size_per_layer_input") else ()
     yield "output_norm.weight", "model.norm.weight"
     if not config["tie_word_embeddings"]:
         yield "output.weight", "lm_head.weight"
 
 
-FAMILIES: Mapping[str, _Family] = {
-    "llama": _Family("llama", "LlamaForCausalLM", _llama_config, BIASED, pairs_rows=True),
-    "granite": _Family(
-        "granite", "GraniteForCausalLM", _granite_config, BIASED, pairs_rows=True, scales=GRANITE_SCALES
-    ),
-    "smollm3": _Family("smollm3", "SmolLM3ForCausalLM", _llama_config, BIASED, pairs_rows=True),
-    "seed_oss": _Family("seed_oss", "SeedOssForCausalLM", _llama_config, BIASED, LATE_NORMS),
-    "qwen2": _Family("qwen2", "Qwen2ForCausalLM", _qwen_config, QKV),
-    "qwen3": _Family("qwen3", "Qwen3ForCausalLM", _qwen_config, has_qk_norms=True),
-    "olmo2": _Family("olmo2", "Olmo2ForCausalLM", _olmo2_config, has_qk_norms=True),
-    "exaone4": _Family("exaone4", "Exaone4ForCausalLM", _exaone4_config, has_qk_norms=True),
-    "gemma": _Family("gemma", "GemmaForCausalLM", lambda keys, config: {"rope_parameters": _rope(keys, config)}),
-    "gemma2": _Family("gemma2", "Gemma2ForCausalLM", _gemma2_config),
-    "gemma3": _Family("gemma3_text", "Gemma3ForCausalLM", _gemma3_config, has_qk_norms=True),
-    "phi3": _Family("phi3", "Phi3ForCausalLM", _phi3_config),
+def _absent_parts(shape: LayerShape) -> tuple[str, ...]:
+    """Tensors that a layer does not have where keys stand for values, or are those of another layer."""
+    return KEYS if shape.kv_source is not None else () if shape.has_values else ("attn_v",)
+
+
+def _hybrid_config(keys: _Keys, family: _Family, config: dict[str, Any]) -> dict[str, Any]:
+    """Every so many layers have attention, with RoPE on a part of each head; the others are recurrent."""
+    groups, heads = config["linear_num_key_heads"], config["linear_num_value_heads"]
+    if heads % groups:
+        raise keys.error(f"{heads} heads of recurrent layers cannot share {groups} key heads")
+    rotated, interval = keys.size("rope.dimension_count"), keys.size("full_attention_interval", 4)
+    if rotated > config["head_dim"]:
+        raise keys.error(f"{keys.architecture} with RoPE on more than each head is not supported")
+    rope = _rope(keys, family, rotated) | {"partial_rotary_factor": rotated / config["head_dim"]}
+    layers = range(1, config["num_hidden_layers"] + 1)
+    return {
+        "linear_value_head_dim": keys.size("ssm.inner_size") // heads,
+        "layer_types": [RECURRENT if layer % interval else FULL for layer in layers],
+        "rope_parameters": rope,
+    }
+
+
+SPECIAL_CONFIGS: Mapping[str, Callable[[_Keys, _Family, dict[str, Any]], dict[str, Any]]] = {
+    "gemma2": _gemma_config,
+    "gemma3_text": _gemma_config,
+    "gemma4_text": _gemma4_config,
+    "phi3": _phi3_config,
+    "qwen3_5_moe_text": _hybrid_config,
+    "qwen3_5_text": _hybrid_config,
 }
-EXPERT_FAMILIES: Mapping[str, _Family] = {  # of architectures whose file says how many experts a layer has
-    "llama": _Family("mixtral", "MixtralForCausalLM", _llama_config, pairs_rows=True),
-    "qwen2moe": _Family("qwen2_moe", "Qwen2MoeForCausalLM", _qwen2_moe_config, QKV),
-    "qwen3moe": _Family("qwen3_moe", "Qwen3MoeForCausalLM", _qwen3_moe_config, has_qk_norms=True),
-    "olmoe": _Family("olmoe", "OlmoeForCausalLM", _olmo2_config, has_qk_norms=True),
-    "gpt-oss": _Family(
-        "gpt_oss", "GptOssForCausalLM", _gpt_oss_config,
-        (*BIASED, "ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"), LATE_NORMS,
-    ),
-}  # fmt: skip

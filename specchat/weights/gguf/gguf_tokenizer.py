@@ -17,11 +17,12 @@ from specchat.weights.gguf.gguf_file import StringArray, one_line
 from specchat.weights.gguf.gguf_splits import Splits, known_splits
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # tokenizer.ggml.token_type
+SENTENCEPIECE_MODELS = ("llama", "gemma4")  # the second one with merges, as published
 SPACE = "▁"  # how SentencePiece writes a space
 # Control tokens that end an answer, whatever the metadata says.
 END_TOKENS = (
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|endoftext|>", "<|end_of_text|>", "<end_of_turn>", "</s>",
-    "<eos>", "<EOT>", "[EOS]", "[EOT]",
+    "<eos>", "<EOT>", "[EOS]", "[EOT]", "<turn|>", "<|tool_response>",
 )  # fmt: skip
 SPECIAL_TOKEN_KEYS = {
     "bos_token": "bos_token_id", "eos_token": "eos_token_id", "unk_token": "unknown_token_id",
@@ -53,10 +54,12 @@ def tokenizer_files(path: Path, metadata: Mapping[str, Any], vocab_size: int) ->
     model = metadata.get("tokenizer.ggml.model")
     if model == "gpt2":
         tokenizer, adds_bos = _byte_level(vocabulary), _splits(vocabulary).adds_bos
-    elif model == "llama":
+    elif model in SENTENCEPIECE_MODELS:
         tokenizer, adds_bos = _sentencepiece(vocabulary), True
     else:
-        raise vocabulary.error(f"the tokenizer {model!r} is not supported; supported are gpt2 (BPE) and llama (SPM)")
+        raise vocabulary.error(
+            f"the tokenizer {model!r} is not supported; supported are gpt2 (BPE), llama (SPM) and gemma4"
+        )
     special = {name: vocabulary.token(key) for name, key in SPECIAL_TOKEN_KEYS.items()}
     adds_bos = bool(metadata.get("tokenizer.ggml.add_bos_token", adds_bos)) and special["bos_token"] is not None
     settings: JsonObject = {
