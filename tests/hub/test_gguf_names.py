@@ -18,6 +18,7 @@ from specchat.weights.gguf.gguf_labels import labelled_models
 from specchat.weights.gguf.gguf_preparation import find_prepared
 from specchat.weights.gguf.gguf_sources import local_gguf
 from tests.each_row import each_row
+from tests.front import command
 from tests.gguf_models import write_gguf
 from tests.hub.fake_hub import WEIGHTS, FakeHub, reach, serving
 
@@ -146,3 +147,14 @@ def test_a_label_is_the_quantization_in_a_name_or_the_whole_name():
 def test_the_prefix_of_a_hub_id_means_the_same_model():
     assert absolute_source("hf:Qwen/Qwen3-8B") == "Qwen/Qwen3-8B"
     assert locate_model("hf:Qwen/Qwen3-8B").architecture == locate_model("Qwen/Qwen3-8B").architecture
+
+
+def test_the_command_prints_the_file_also_without_a_network(hub, monkeypatch):
+    arguments = ["models", "pull", f"{MODEL}:Q4_0", "--yes"]
+
+    ran = command(monkeypatch, *arguments)
+
+    assert ran.out.decode().strip() == str(local_gguf(f"{MODEL}:Q4_0"))
+    assert "in 2 files" in ran.err
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert command(monkeypatch, *arguments).out == ran.out
