@@ -76,7 +76,16 @@ EXPERT_FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         {"num_local_experts": 6, "num_experts_per_tok": 2, "sliding_window": 24, "intermediate_size": 64},
     ),
 }
-CONVERTIBLE = tuple(family for family in EXPERT_FAMILIES if family != "gpt-oss")
+DELTA = {
+    "num_hidden_layers": 2, "full_attention_interval": 2, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16, "linear_value_head_dim": 16,
+}  # fmt: skip
+HYBRID_FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "qwen35": ("Qwen3_5Text", DELTA),
+    "qwen35moe": ("Qwen3_5MoeText", {**DELTA, **EXPERTS, "shared_expert_intermediate_size": 32}),
+    "qwen3next": ("Qwen3Next", {**DELTA, **EXPERTS, "shared_expert_intermediate_size": 32}),
+}
+CONVERTIBLE = tuple(family for family in (*EXPERT_FAMILIES, *HYBRID_FAMILIES) if family != "gpt-oss")
 ARCHITECTURES = {"olmo3": "olmo2", "mixtral": "llama", "gemma4-31b": "gemma4"}  # where llama.cpp's name is another
 PAIRED = ("llama", "granite", "smollm3", "mixtral", "mistral3")  # rows of queries and keys are stored in pairs
 
@@ -85,7 +94,7 @@ def network(family: str, tied: bool = True, **extra: Any) -> PreTrainedModel:
     """A random network whose weights are bf16 numbers, so that a file in any float format holds them exactly."""
     import transformers
 
-    name, special = (FAMILIES | EXPERT_FAMILIES)[family]
+    name, special = (FAMILIES | EXPERT_FAMILIES | HYBRID_FAMILIES)[family]
     torch.manual_seed(3)
     sizes = {**SIZES, **WIDTHS, "num_hidden_layers": 2, **special, **extra, "tie_word_embeddings": tied}
     config = getattr(transformers, f"{name}Config")(**sizes)
@@ -130,7 +139,7 @@ def write_gguf(
             writer.add_tensor(
                 name, numpy.zeros(values.shape, {"I8": numpy.int8, "F64": numpy.float64}[raw_types[name]])
             )
-        elif values.ndim == 1:
+        elif values.ndim == 1 or "conv1d" in name:
             writer.add_tensor(name, values)
         else:
             writer.add_tensor(name, quantize(values, kind), raw_dtype=kind)
@@ -159,8 +168,41 @@ def stored_tensors(family: str, model: PreTrainedModel) -> dict[str, numpy.ndarr
             values = values.reshape(heads, 2, -1, *values.shape[1:]).transpose(1, 2).reshape(values.shape)
         if family in ("gemma", "gemma2", "gemma3") and name.endswith("norm.weight"):
             values = values + 1
-        stored[names.get_name(name, (".weight", ".bias"))] = values.numpy()
+        if family in HYBRID_FAMILIES:
+            values = _hybrid_values(family, name, values, model.config)
+        stored_name = names.get_name(name.replace(".dt_bias", ".dt_proj.bias"), (".weight", ".bias"))
+        stored[stored_name] = values.numpy()
     return stored
+
+
+def _hybrid_values(family: str, name: str, values: torch.Tensor, config: Any) -> torch.Tensor:
+    """A tensor of a network with recurrent layers; in Qwen3.5 the first head of values of each key head comes first."""
+    if name.endswith("norm.weight") and not name.endswith("linear_attn.norm.weight"):
+        return values + 1
+    if ".linear_attn." not in name:
+        return values
+    groups, heads, size = config.linear_num_key_heads, config.linear_num_value_heads, config.linear_value_head_dim
+    first = 2 * groups * config.linear_key_head_dim if "qkv." in name or "conv1d" in name else 0
+    height = 1 if name.endswith(("A_log", "dt_bias", "in_proj_a.weight", "in_proj_b.weight")) else size
+    order = torch.arange(heads * height).view(groups, -1, height).transpose(0, 1).reshape(-1)
+    order = torch.cat((torch.arange(first), order + first))
+    if family != "qwen3next" and "out_proj" in name:
+        values = values[:, order]
+    elif family != "qwen3next" and not name.endswith("norm.weight"):
+        values = values[order]
+    if name.endswith("A_log"):
+        values = -values.exp()
+    return values.squeeze(1) if "conv1d" in name else values
+
+
+def _parts_of_key_heads(name: str, tensor: torch.Tensor, config: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Queries, keys and values of all key heads, and the output gates, of a tensor that has them by key head."""
+    keys, values = config.linear_key_head_dim, config.linear_value_head_dim
+    values *= config.linear_num_value_heads // config.linear_num_key_heads
+    heads = tensor.view(config.linear_num_key_heads, -1, tensor.shape[-1])
+    parts = [part.flatten(0, 1) for part in heads.split((keys, keys, values, values), dim=1)]
+    yield name.replace("qkvz", "qkv"), torch.cat(parts[:3])
+    yield name.replace("qkvz", "z"), parts[3]
 
 
 def _single_tensors(family: str, model: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor]]:
@@ -168,6 +210,8 @@ def _single_tensors(family: str, model: PreTrainedModel) -> Iterator[tuple[str, 
     for name, tensor in model.state_dict().items():
         if name.endswith(("self_attn.sinks", "layer_scalar")):
             yield f"{name}.weight", tensor
+        elif "in_proj_qkvz" in name:
+            yield from _parts_of_key_heads(name, tensor, model.config)
         elif ".experts." not in name:
             yield name.replace(".mlp.router.", ".mlp.gate."), tensor
         else:
@@ -225,7 +269,8 @@ def _metadata(family: str, model: PreTrainedModel) -> dict[str, Any]:
     config, architecture = model.config, ARCHITECTURES.get(family, family)
     sizes: dict[str, Any] = {
         "context_length": 512, "embedding_length": config.hidden_size, "block_count": config.num_hidden_layers,
-        "feed_forward_length": config.intermediate_size, "attention.head_count": config.num_attention_heads,
+        "feed_forward_length": getattr(config, "intermediate_size", 96),
+        "attention.head_count": config.num_attention_heads,
         "attention.head_count_kv": config.to_dict()["num_key_value_heads"], "attention.key_length": 16,
         "attention.value_length": 16, "rope.dimension_count": 16,
         "attention.layer_norm_rms_epsilon": float(config.rms_norm_eps),
@@ -234,12 +279,15 @@ def _metadata(family: str, model: PreTrainedModel) -> dict[str, Any]:
         sizes["attention.sliding_window"] = config.sliding_window
         if family in ("olmo3", "exaone4"):
             sizes["attention.sliding_window_pattern"] = [kind == "sliding_attention" for kind in config.layer_types]
-    if family in EXPERT_FAMILIES:
+    if family in HYBRID_FAMILIES:
+        sizes |= {"rope.dimension_count": 4, "full_attention_interval": 2, "ssm.conv_kernel": 4}
+        sizes |= {"ssm.state_size": 16, "ssm.group_count": 2, "ssm.time_step_rank": 4, "ssm.inner_size": 64}
+    if family in EXPERT_FAMILIES or family in ("qwen35moe", "qwen3next"):
         experts = getattr(config, "num_experts", None) or config.num_local_experts
         sizes |= {"expert_count": experts, "expert_used_count": config.num_experts_per_tok}
         if family != "mixtral" and family != "olmoe":
             sizes["expert_feed_forward_length"] = getattr(config, "moe_intermediate_size", config.intermediate_size)
-        if family == "qwen2moe":
+        if family in ("qwen2moe", "qwen35moe", "qwen3next"):
             sizes["expert_shared_feed_forward_length"] = config.shared_expert_intermediate_size
     sizes |= _yarn_metadata(config.rope_parameters)
     if architecture == "gemma4":

@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 import transformers
+from safetensors.torch import save_file
 
 from specchat.engine.model import Model
 from specchat.errors import ModelError
@@ -33,6 +34,7 @@ from specchat.forward.linear.packed_linear import PackedLinear
 from specchat.forward.llama.llama import LlamaModel
 from specchat.weights.gguf.gguf_file import read_gguf
 from specchat.weights.gguf.gguf_preparation import prepared_gguf
+from specchat.weights.llama_families import HYBRID_FAMILIES
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
 from specchat_bench.llama_cpp import LlamaCppLimits, LlamaCppModel
@@ -57,6 +59,8 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "gemma3_text": {"tie_word_embeddings": True, "num_hidden_layers": 7},
     "qwen2_moe": {"shared_expert_intermediate_size": 32},
     "qwen3_moe": {"norm_topk_prob": True},
+    "qwen3_5_text": {"head_dim": 64},  # llama.cpp has 32 pairs of numbers in the sections of their RoPE
+    "qwen3_5_moe_text": {"head_dim": 64},
     "gemma4_text": GEMMA4 | {"num_kv_shared_layers": 2, "use_double_wide_mlp": True},
     "gemma4_text (31B)": GEMMA4
     | {"attention_k_eq_v": True, "num_global_key_value_heads": 1, "hidden_size_per_layer_input": 0},
@@ -100,6 +104,7 @@ def vocabulary(self):  # the class of a tokenizer of transformers may have token
     tokens = json.loads((self.dir_model / "tokenizer.json").read_text())["model"]["vocab"]
     return sorted(tokens, key=tokens.get), [gguf.TokenType.NORMAL] * len(tokens), "smollm"
 model = get_model_class(architecture)
+model.no_mtp = not list(Path(folder).glob("*-mtp.safetensors"))
 ModelBase.load_hparams = staticmethod(lambda folder, *_, **__: json.loads((folder / "config.json").read_text()))
 model = getattr(model, "Ministral3Model", model)  # what a class that only passes on stands for
 model.set_vocab, TextModel.get_vocab_base = TextModel._set_vocab_gpt2, vocabulary
@@ -170,6 +175,8 @@ def try_family(family: str, converter: Converter) -> TableRow:
         folder, architecture = Path(text), ""
         network.save_pretrained(folder / "checkpoint")
         _write_published_keys(folder / "checkpoint" / "config.json", SPECIAL.get(family, {}))
+        if family in HYBRID_FAMILIES and family != "qwen3_next":  # whose layers of this kind it does not know
+            _write_mtp(folder / "checkpoint", network)
         _write_tokenizer(folder / "checkpoint")
         floats, blocks = folder / "floats.gguf", folder / "blocks.gguf"
         try:
@@ -210,6 +217,18 @@ def _logit_difference(network: Any, model: Model) -> float:
         parts = [model.prefill(PROMPT[first : first + step], cache) for first in range(0, len(PROMPT), step)]
     model.pool.close(cache)
     return float((parts[-1].logits[-1] - expected).norm() / expected.norm())
+
+
+def _write_mtp(folder: Path, network: Any) -> None:
+    """A layer that drafts, as published checkpoints of these families have one: the last layer once more."""
+    width = network.config.hidden_size
+    prefix = f"model.layers.{network.config.num_hidden_layers - 1}."
+    last = {name: each for name, each in network.state_dict().items() if name.startswith(prefix)}
+    layer = {name.replace(prefix, "mtp.layers.0."): each for name, each in last.items()}
+    names = ("norm", "pre_fc_norm_embedding", "pre_fc_norm_hidden")
+    norms = {f"mtp.{name}.weight": torch.zeros(width) for name in names}
+    save_file(layer | norms | {"mtp.fc.weight": torch.eye(width).repeat(1, 2)}, folder / "model-mtp.safetensors")
+    _write_published_keys(folder / "config.json", {"mtp_num_hidden_layers": 1})
 
 
 def _write_published_keys(path: Path, keys: dict[str, Any]) -> None:

@@ -235,6 +235,37 @@ def test_sizes_of_each_layer_that_do_not_fit_are_one_clear_line(tmp_path, gemma4
     assert "\n" not in str(caught.value)
 
 
+HYBRID_CONTRADICTIONS = {
+    "no key heads": ({"ssm.group_count": None}, r"qwen35\.ssm\.group_count is missing"),
+    "key heads that cannot be shared": ({"ssm.group_count": 3}, "4 heads of recurrent layers cannot share 3 key heads"),
+    "wider values than their tensors": (
+        {"ssm.inner_size": 128},
+        r"blk\.0\.attn_qkv\.weight has the shape \[128, 64\], and the file says 192 rows",
+    ),
+    "values of no width": ({"ssm.inner_size": 2}, r"has the shape \[128, 64\], and the file says 64 rows"),
+    "more recurrent layers": ({"full_attention_interval": 3}, r"the tensor blk\.1\.attn_qkv\.weight is missing"),
+    "a wider convolution": (
+        {"ssm.conv_kernel": 5},
+        r"has the shape \[128, 1, 4\], and .* \[128, 1, 5\]",
+    ),
+    "RoPE on more than a head": ({"rope.dimension_count": 32}, "with RoPE on more than each head"),
+    "layers that only draft": ({"nextn_predict_layers": 2}, r"qwen35\.block_count is 0"),
+    "drafting layers as text": ({"nextn_predict_layers": "one"}, r"qwen35\.nextn_predict_layers is one"),
+    "experts": ({"expert_count": 8}, "qwen35 with experts is not supported"),
+}
+
+
+@each_row("contradiction", HYBRID_CONTRADICTIONS)
+def test_recurrent_layers_that_do_not_fit_are_one_clear_line(tmp_path, contradiction):
+    metadata, message = HYBRID_CONTRADICTIONS[contradiction]
+    entries = {f"qwen35.{key}": value for key, value in metadata.items()}
+
+    with pytest.raises(ModelError, match=message) as caught:
+        load_model(prepared_gguf(write_gguf(tmp_path / "model.gguf", "qwen35", metadata=entries)), LoadOptions())
+
+    assert "\n" not in str(caught.value)
+
+
 def test_queries_that_are_scaled_later_end_the_context_there(tmp_path):
     folder = prepared_gguf(write_gguf(tmp_path / "model.gguf", "mistral3"))
 

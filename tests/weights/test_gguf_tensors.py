@@ -12,6 +12,7 @@ from specchat.forward.batch import BatchLimits
 from specchat.forward.linear.packed_linear import PackedLinear
 from specchat.forward.linear.quant_linear import hardware_warning
 from specchat.forward.llama.embedding_rows import EmbeddingRows
+from specchat.forward.llama.gated_delta_net import GatedDeltaNet
 from specchat.forward.llama.llama import LlamaModel
 from specchat.weights.gguf.gguf_conversion import safetensors_folder
 from specchat.weights.gguf.gguf_file import read_gguf
@@ -22,9 +23,18 @@ from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
 from tests.each_row import each_row
 from tests.engine.test_lossless import DRAFTERS, PLANS, SAMPLERS, two_turns
-from tests.gguf_models import CONVERTIBLE, EXPERT_FAMILIES, FAMILIES, network, write_gguf
+from tests.gguf_models import (
+    CONVERTIBLE,
+    EXPERT_FAMILIES,
+    FAMILIES,
+    HYBRID_FAMILIES,
+    network,
+    stored_tensors,
+    write_gguf,
+)
 from tests.tiny import answer
 
+FULL_FAMILIES = [pytest.param(family, marks=pytest.mark.full) for family in ("qwen3moe", "qwen35")]
 needs_kernels = pytest.mark.usefixtures("native_library")
 
 
@@ -43,7 +53,7 @@ def logits(model: LlamaModel) -> torch.Tensor:
         return model.prefill(list(range(20)), cache).logits
 
 
-@each_row("family", [*FAMILIES, *EXPERT_FAMILIES], shares=3)
+@each_row("family", [*FAMILIES, *EXPERT_FAMILIES, *HYBRID_FAMILIES], shares=3)
 def test_the_logits_are_those_of_transformers(tmp_path, family):
     """Windows, layers without RoPE, norms, experts and their routing are as in the network that was written."""
     model, tokens = network(family), torch.arange(20)
@@ -58,7 +68,7 @@ def test_the_logits_are_those_of_transformers(tmp_path, family):
 @each_row(
     "family, tied",
     [
-        *((family, True) for family in (*FAMILIES, *EXPERT_FAMILIES)),
+        *((family, True) for family in (*FAMILIES, *EXPERT_FAMILIES, *HYBRID_FAMILIES)),
         ("llama", False),
         ("qwen3", False),
         ("phi3", False),
@@ -72,14 +82,18 @@ def test_the_logits_are_near_those_of_the_dequantized_weights(tmp_path, family, 
     packed, floats = load(folder, "gguf"), load(folder, "float")
 
     assert isinstance(packed.weights.lm_head, PackedLinear)
-    assert all(isinstance(layer.self_attn.qkv_proj, PackedLinear) for layer in packed.weights.layers)
+    mixers = [layer.self_attn for layer in packed.weights.layers]
+    projections = [each.qkvz_proj if isinstance(each, GatedDeltaNet) else each.qkv_proj for each in mixers]
+    assert all(isinstance(each, PackedLinear) for each in projections)
     assert (logits(packed) - logits(floats)).norm() < 0.1 * logits(floats).norm()  # a row in a wrong place: above 1
     assert packed.bytes < floats.bytes
 
 
 @pytest.mark.dear
 @needs_kernels
-@pytest.mark.parametrize("family", ["qwen3", pytest.param("qwen3moe", marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "family", ["qwen3", *(pytest.param(each, marks=pytest.mark.full) for each in ("qwen3moe", "qwen35"))]
+)
 @pytest.mark.parametrize("drafter", DRAFTERS)
 @pytest.mark.parametrize("sampler", [pytest.param("greedy", marks=pytest.mark.full), "T0.8-penalty"])
 def test_no_drafter_can_change_the_text(tmp_path, drafter, sampler, family):
@@ -88,6 +102,21 @@ def test_no_drafter_can_change_the_text(tmp_path, drafter, sampler, family):
     assert model.is_exact
     drafted = two_turns(model, DRAFTERS[drafter]("dense-qwen3"), SAMPLERS[sampler], PLANS["stop"])
     assert drafted == two_turns(model, Drafter(), SAMPLERS[sampler], PLANS["stop"])
+
+
+def test_layers_that_draft_are_left_out(tmp_path):
+    """Files of Qwen3.5 have one behind the others."""
+    model = network("qwen35")
+    path, last = tmp_path / "model.gguf", stored_tensors("qwen35", model)
+    drafting = {name.replace("blk.1.", "blk.2."): each for name, each in last.items() if name.startswith("blk.1.")}
+    drafting |= {"blk.2.nextn.eh_proj.weight": numpy.zeros((64, 128), numpy.float32)}
+    metadata = {"qwen35.block_count": 3, "qwen35.nextn_predict_layers": 1}
+
+    whole = load(prepared_gguf(write_gguf(path, "qwen35", model=model, metadata=metadata, tensors=drafting)), "float")
+
+    assert len(whole.weights.layers) == 2
+    plain = load(prepared_gguf(write_gguf(tmp_path / "plain.gguf", "qwen35", model=model)), "float")
+    assert torch.equal(logits(whole), logits(plain))
 
 
 @needs_kernels

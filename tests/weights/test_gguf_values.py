@@ -11,7 +11,7 @@ from gguf.quants import dequantize
 
 from specchat.errors import ModelError
 from specchat.weights.gguf.gguf_file import GgufTensor
-from specchat.weights.gguf.gguf_manifest import MappedTensor, WeightChange
+from specchat.weights.gguf.gguf_manifest import HeadOrder, MappedTensor, WeightChange
 from specchat.weights.gguf.gguf_rows import (
     SCALE_OFFSETS,
     PublishedRows,
@@ -21,6 +21,8 @@ from specchat.weights.gguf.gguf_rows import (
     dequantized,
     has_finite_scales,
 )
+from specchat.weights.gguf.gguf_tensors import GgufTensorFiles
+from specchat.weights.tensor_files import TensorLocation
 from tests.each_row import each_row
 
 HALF_SCALES = {  # where the scales are: random bytes there could be infinite
@@ -91,6 +93,49 @@ def test_rows_that_llama_cpp_stores_in_pairs_are_read_in_the_published_order(tmp
     order = [0, 2, 1, 3, 4, 6, 5, 7]
     assert published.blocks(1, 6).view(numpy.float32).tolist() == rows[order[1:6]].tolist()
     assert published.bf16(2, 8).tolist() == bf16_bits(rows[order[2:]]).tolist()
+
+
+@each_row(
+    "order, expected",
+    [
+        (HeadOrder(2, 2, 1), [0, 2, 1, 3]),  # both heads of the first group, then those of the second
+        (HeadOrder(2, 2, 2), [0, 1, 4, 5, 2, 3, 6, 7]),
+        (HeadOrder(2, 2, 1, first=2), [0, 1, 2, 4, 3, 5]),
+        (HeadOrder(2, 2, 1, skipped=2), [1, 3]),
+    ],
+)
+def test_heads_that_are_stored_in_another_order_are_read_in_the_published_one(tmp_path, order, expected):
+    rows = numpy.arange(2 * (order.first + order.count), dtype=numpy.float32).reshape(-1, 2)
+    (tmp_path / "rows").write_bytes(rows.tobytes())
+    tensor = GgufTensor(tmp_path / "rows", "tensor", (len(expected), 2), "F32", 0, 8 * len(expected))
+
+    published = PublishedRows.of(MappedTensor(tensor, "name", head_order=order))
+
+    assert published.blocks(1, len(expected)).view(numpy.float32).tolist() == rows[expected[1:]].tolist()
+    assert published.bf16(0, 2).tolist() == bf16_bits(rows[expected[:2]]).tolist()
+
+
+def test_columns_of_heads_are_read_in_the_published_order_and_their_blocks_with_the_inputs_that_they_are_for(tmp_path):
+    stored = numpy.arange(8, dtype=numpy.float32).reshape(2, 4)
+    (tmp_path / "rows").write_bytes(stored.tobytes())
+    tensor = GgufTensor(tmp_path / "rows", "tensor", (2, 4), "F32", 0, stored.nbytes)
+    mapped = MappedTensor(tensor, "name", head_order=HeadOrder(2, 2, 1, is_of_columns=True))
+    location = {"name": TensorLocation(tensor.path, "tensor", tensor.shape)}
+
+    files = GgufTensorFiles(tmp_path, location, {"name": mapped})
+
+    published, blocks = files.read_rows("name", 0, 2).float(), files.stored_blocks("name")
+    assert published.tolist() == stored[:, [0, 2, 1, 3]].tolist()
+    assert torch.equal(blocks.read_rows(0, 2).view(torch.float32), published[:, blocks.inputs])
+
+
+@each_row("stored", [[-1.0, 0.0], [-1.0, 2.0]])
+def test_rates_that_are_no_negative_numbers_are_damaged(tmp_path, stored):
+    (tmp_path / "rates").write_bytes(numpy.float32(stored).tobytes())
+    tensor = GgufTensor(tmp_path / "rates", "blk.0.ssm_a", (2,), "F32", 0, 8)
+
+    with pytest.raises(ModelError, match=r"damaged: blk\.0\.ssm_a contains NaN or infinite values"):
+        PublishedRows.of(MappedTensor(tensor, "name", WeightChange.MINUS_EXP)).bf16(0, 1)
 
 
 def test_a_file_that_is_too_short_for_a_tensor_is_a_clear_line(tmp_path):

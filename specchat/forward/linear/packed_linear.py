@@ -64,6 +64,7 @@ class StoredBlocks:
     type_name: str
     shape: tuple[int, int]  # out, in
     read_rows: Callable[[int, int], Tensor]
+    inputs: Tensor | None = None  # int64 [in]: the input that each column is for, where it is another one
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,23 @@ class PackedLinear(QuantLinear):
         return out
 
 
+@dataclass(frozen=True)
+class ReorderedLinear(QuantLinear):
+    """A layer whose columns are for its inputs in another order: blocks of columns cannot be taken apart."""
+
+    is_batch_invariant = True
+
+    linear: PackedLinear
+    inputs: Tensor
+
+    @property
+    def bytes(self) -> int:
+        return self.linear.bytes + self.inputs.nbytes
+
+    def __call__(self, rows: Tensor, /) -> Tensor:
+        return self.linear(rows.index_select(-1, self.inputs))
+
+
 def packed_linear(
     weights: Sequence[StoredBlocks], dtype: torch.dtype, bias: Tensor | None = None
 ) -> QuantLinear | None:
@@ -135,8 +153,9 @@ def packed_linear(
     kernels = packed_kernels(native)
     if dtype not in kernels or any(each.type_name not in PACKED_FORMATS for each in weights):
         return None
-    parts = tuple(pack(each, native) for each in weights)
-    return PackedLinear(parts, bias, weights[0].shape[1], kernels)
+    parts, inputs = tuple(pack(each, native) for each in weights), weights[0].inputs
+    linear = PackedLinear(parts, bias, weights[0].shape[1], kernels)
+    return linear if inputs is None else ReorderedLinear(linear, inputs)
 
 
 def multiplies_blocks() -> bool:

@@ -21,9 +21,10 @@ from specchat.errors import ModelError
 from specchat.forward.llama.variations import LayerShape
 from specchat.weights.gguf.gguf_file import GgufFile, GgufTensor, one_line
 from specchat.weights.gguf.gguf_manifest import MappedTensor, WeightChange
+from specchat.weights.gguf.gguf_recurrent import RecurrentHeads, recurrent_tensors
 from specchat.weights.gguf.gguf_rows import read_float32
 from specchat.weights.llama_families import FAMILIES as LLAMA_FAMILIES
-from specchat.weights.llama_families import FULL, SLIDING, Family, layer_shapes
+from specchat.weights.llama_families import FULL, RECURRENT, SLIDING, Family, is_recurrent, layer_shapes
 
 MAX_LAYERS = 1024
 MAX_SIZE = 2**24  # of any dimension
@@ -55,6 +56,8 @@ class _Family:
     norms: Sequence[str] = NORMS
     has_qk_norms: bool = False
     pairs_rows: bool = False
+    tiles_heads: bool = False
+    gates: Mapping[str, str] = field(default_factory=dict[str, str])
     layers_differ: bool = False
     constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
     numbers: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -172,8 +175,8 @@ def _config(keys: _Keys, family: _Family) -> dict[str, Any]:
     if embedding is None or len(embedding.shape) != 2:
         raise keys.error("token_embd.weight is missing; is this a whole language model?")
     heads, width = keys.size("attention.head_count"), keys.size("embedding_length")
-    layers, layer = keys.size("block_count"), 0 if family.layers_differ else None
-    if layers > MAX_LAYERS:
+    layers, layer = keys.size("block_count") - _drafting_layers(keys), 0 if family.layers_differ else None
+    if not 1 <= layers <= MAX_LAYERS:
         raise keys.error(f"{keys.architecture}.block_count is {layers}")
     head_size = keys.size("attention.key_length", keys.size("rope.dimension_count", max(width // heads, 1)))
     if keys.size("attention.value_length", head_size) != head_size:
@@ -227,6 +230,11 @@ def _windows(keys: _Keys, family: _Family, layers: int) -> dict[str, Any]:
         return {"sliding_window": None}
     kinds = _layer_types(keys, layers, family.window_every)
     return {"sliding_window": keys.size("attention.sliding_window", family.window), "layer_types": kinds}
+
+
+def _drafting_layers(keys: _Keys) -> int:
+    """The last layers of a file that only draft (MTP), which are not read."""
+    return keys.size("nextn_predict_layers") if keys.value("nextn_predict_layers") else 0
 
 
 def _expert_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
@@ -383,7 +391,11 @@ def _mapped_tensors(keys: _Keys, family: _Family, config: dict[str, Any]) -> Ite
         tensor = unused.pop(gguf_name, None)
         if tensor is None:
             raise keys.error(f"the tensor {gguf_name} is missing; download the file again")
-        part = gguf_name.rpartition(".")[0].rpartition(".")[2]
+        part = gguf_name.removesuffix(".weight").removesuffix(".bias").rpartition(".")[2]
+        if ".linear_attn." in name:
+            heads = RecurrentHeads.of(config, are_tiled=family.tiles_heads)
+            yield from recurrent_tensors(heads, tensor, part, name)
+            continue
         if EXPERT in name:
             yield from _experts(keys, tensor, name, config["num_experts"])
             continue
@@ -396,9 +408,11 @@ def _mapped_tensors(keys: _Keys, family: _Family, config: dict[str, Any]) -> Ite
             yield MappedTensor(replace(tensor, shape=(1, tensor.shape[-1])), name)
         else:
             yield MappedTensor(tensor, name)
-    shapes = enumerate(layer_shapes(config))
+    layers, shapes = config["num_hidden_layers"], enumerate(layer_shapes(config))
+    drafting = tuple(f"blk.{layer}." for layer in range(layers, layers + _drafting_layers(keys)))
     unread = {f"blk.{layer}.{part}.weight" for layer, shape in shapes if shape.kv_source is not None for part in KEYS}
-    unknown = [name for name in unused if name not in unread and not name.startswith(("rope_freqs.", "rope_factors_"))]
+    others = ("rope_freqs.", "rope_factors_", *drafting)
+    unknown = [name for name in unused if name not in unread and not name.startswith(others)]
     if unknown:
         raise keys.error(f"{keys.architecture} with the tensor {min(unknown)} is not supported")
 
@@ -418,9 +432,12 @@ def _expected_tensors(keys: _Keys, family: _Family, config: dict[str, Any]) -> I
     yield "token_embd.weight", "model.embed_tokens.weight"
     shapes = layer_shapes(config)
     for layer in range(config["num_hidden_layers"]):
+        recurrent = _tables()["recurrent"] | family.gates if is_recurrent(config, layer) else {}
+        for part, name in recurrent.items():
+            yield f"blk.{layer}.{part}", f"model.layers.{layer}.{name}"
         absent = _absent_parts(shapes[layer]) if shapes else ()
         for part, name in family.layer_names.items():
-            if part in absent:
+            if part in absent or (recurrent and name.startswith("self_attn.")):
                 continue
             yield f"blk.{layer}.{part}.weight", f"model.layers.{layer}.{name}.weight"
             if part in family.biases and keys.tensor(f"blk.{layer}.{part}.bias") is not None:
@@ -439,9 +456,28 @@ def _absent_parts(shape: LayerShape) -> tuple[str, ...]:
     return KEYS if shape.kv_source is not None else () if shape.has_values else ("attn_v",)
 
 
+def _hybrid_config(keys: _Keys, family: _Family, config: dict[str, Any]) -> dict[str, Any]:
+    """Every so many layers have attention, with RoPE on a part of each head; the others are recurrent."""
+    groups, heads = config["linear_num_key_heads"], config["linear_num_value_heads"]
+    if heads % groups:
+        raise keys.error(f"{heads} heads of recurrent layers cannot share {groups} key heads")
+    rotated, interval = keys.size("rope.dimension_count"), keys.size("full_attention_interval", 4)
+    if rotated > config["head_dim"]:
+        raise keys.error(f"{keys.architecture} with RoPE on more than each head is not supported")
+    rope = _rope(keys, family, rotated) | {"partial_rotary_factor": rotated / config["head_dim"]}
+    layers = range(1, config["num_hidden_layers"] + 1)
+    return {
+        "linear_value_head_dim": keys.size("ssm.inner_size") // heads,
+        "layer_types": [RECURRENT if layer % interval else FULL for layer in layers],
+        "rope_parameters": rope,
+    }
+
+
 SPECIAL_CONFIGS: Mapping[str, Callable[[_Keys, _Family, dict[str, Any]], dict[str, Any]]] = {
     "gemma2": _gemma_config,
     "gemma3_text": _gemma_config,
     "gemma4_text": _gemma4_config,
     "phi3": _phi3_config,
+    "qwen3_5_moe_text": _hybrid_config,
+    "qwen3_5_text": _hybrid_config,
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,27 @@ class WeightChange(Enum):
     NONE = "none"
     PAIRED_ROWS = "paired rows"  # of Q and K: RoPE rotates neighbours instead of halves
     PLUS_ONE = "plus one"  # norms that multiply by 1 + weight
+    MINUS_EXP = "minus exp"  # of the rates of a recurrent layer
+
+
+@dataclass(frozen=True)
+class HeadOrder:
+    """Heads that are stored in another order: of a tensor's rows, numbers or columns behind the first ones.
+
+    Published are `inner` groups of `outer` heads each; stored is the first head of every group, then the second.
+    """
+
+    outer: int
+    inner: int
+    size: int  # of a head
+    first: int = 0  # rows that are before the heads
+    skipped: int = 0  # published rows that are of another tensor
+    is_of_columns: bool = False
+
+    @property
+    def count(self) -> int:
+        """Of the rows, numbers or columns of all heads."""
+        return self.outer * self.inner * self.size
 
 
 @dataclass(frozen=True)
@@ -35,6 +56,7 @@ class MappedTensor:
     name: str  # in model.safetensors
     change: WeightChange = WeightChange.NONE
     heads: int = 0  # of a tensor with paired rows
+    head_order: HeadOrder | None = None
 
 
 @dataclass(frozen=True)
@@ -101,10 +123,11 @@ def _check_files(files: Iterable[SourceFile], folder: Path) -> None:
 def _tensor_to_json(tensor: MappedTensor, numbers: Mapping[Path, int]) -> list[Any]:
     stored = tensor.source
     place = [numbers[stored.path.resolve()], stored.name, stored.type_name, list(stored.shape)]
-    return [*place, stored.offset, stored.bytes, tensor.change.value, tensor.heads]
+    order = [] if tensor.head_order is None else [astuple(tensor.head_order)]
+    return [*place, stored.offset, stored.bytes, tensor.change.value, tensor.heads, *order]
 
 
 def _tensor_from_json(name: str, values: list[Any], files: tuple[SourceFile, ...]) -> MappedTensor:
-    number, stored_name, type_name, shape, offset, size, change, heads = values
+    number, stored_name, type_name, shape, offset, size, change, heads, *order = values
     stored = GgufTensor(files[number].path, stored_name, tuple(shape), type_name, offset, size)
-    return MappedTensor(stored, name, WeightChange(change), heads)
+    return MappedTensor(stored, name, WeightChange(change), heads, HeadOrder(*order[0]) if order else None)

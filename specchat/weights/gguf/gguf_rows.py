@@ -18,7 +18,7 @@ import numpy
 
 from specchat.errors import ModelError
 from specchat.weights.gguf.gguf_file import GgufTensor, one_line
-from specchat.weights.gguf.gguf_manifest import MappedTensor, WeightChange
+from specchat.weights.gguf.gguf_manifest import HeadOrder, MappedTensor, WeightChange
 
 CHUNK_VALUES = 2**19  # that are in memory as float32 at a time
 GROUP_VALUES = 2**12  # that `gguf` dequantizes at a time, times 16: few Python calls, and they fit a CPU cache
@@ -90,9 +90,7 @@ class PublishedRows:
 
     @classmethod
     def of(cls, tensor: MappedTensor) -> PublishedRows:
-        is_paired = len(tensor.source.shape) > 1 and tensor.change is WeightChange.PAIRED_ROWS
-        order = halves_of_pairs(row_count(tensor), tensor.heads) if is_paired else None
-        return cls(tensor, TensorBytes(tensor.source), order)
+        return cls(tensor, TensorBytes(tensor.source), stored_rows(tensor) if len(tensor.source.shape) > 1 else None)
 
     def blocks(self, first: int, last: int) -> numpy.ndarray:
         """The blocks of some rows. uint8 [rows, bytes of a row]
@@ -122,6 +120,9 @@ class PublishedRows:
         if self.order is None:
             return self.stored.rows(first, last)
         places = self.order[first:last]
+        if self.tensor.head_order is not None:  # of heads from all parts of the tensor
+            runs = numpy.split(places, numpy.flatnonzero(numpy.diff(places) != 1) + 1)
+            return numpy.concatenate([self.stored.rows(run[0], run[-1] + 1) for run in runs])
         lowest = places.min()  # of one head, or of a few that follow each other
         return self.stored.rows(lowest, places.max() + 1)[places - lowest]
 
@@ -129,16 +130,35 @@ class PublishedRows:
 def published_bf16(tensor: MappedTensor, blocks: numpy.ndarray) -> numpy.ndarray:
     """Rows of a tensor from their blocks, rounded to bf16. uint16 [rows, columns]"""
     values = dequantized(blocks, tensor.source.type_name)
+    if tensor.change is WeightChange.PLUS_ONE:
+        values = values - numpy.float32(1)
+    elif tensor.change is WeightChange.MINUS_EXP:
+        with numpy.errstate(all="ignore"):
+            values = numpy.log(-values)
     if not numpy.isfinite(values).all():
         raise damaged(tensor.source)
-    match tensor.change:
-        case WeightChange.PLUS_ONE:
-            values = values - numpy.float32(1)
-        case WeightChange.PAIRED_ROWS if len(tensor.source.shape) == 1:  # a bias
-            values = values[halves_of_pairs(values.size, tensor.heads)]
-        case _:
-            pass
-    return bf16_bits(values).reshape(len(blocks), -1)
+    if len(tensor.source.shape) == 1 and (order := stored_rows(tensor)) is not None:  # a bias
+        values = values[order]
+    values = values.reshape(len(blocks), -1)
+    if tensor.head_order is not None and tensor.head_order.is_of_columns:
+        values = values[:, stored_heads(tensor.head_order)]
+    return bf16_bits(numpy.ascontiguousarray(values))
+
+
+def stored_rows(tensor: MappedTensor) -> numpy.ndarray | None:
+    """The stored place of each published row, or number of a vector; None where it is its own."""
+    count, order = tensor.source.shape[0], tensor.head_order
+    if tensor.change is WeightChange.PAIRED_ROWS:
+        return halves_of_pairs(count, tensor.heads)
+    if order is None or order.is_of_columns:
+        return None
+    return stored_heads(order)[order.skipped : order.skipped + count]
+
+
+def stored_heads(order: HeadOrder) -> numpy.ndarray:
+    """The stored place of all that has this order: two groups of two heads of one row are stored as 0 2 1 3."""
+    heads = numpy.arange(order.count).reshape(order.outer, order.inner, order.size)
+    return numpy.concatenate((numpy.arange(order.first), heads.transpose(1, 0, 2).reshape(-1) + order.first))
 
 
 def halves_of_pairs(rows: int, heads: int) -> numpy.ndarray:

@@ -16,7 +16,7 @@ from torch import Tensor
 from specchat.forward.linear.packed_linear import StoredBlocks
 from specchat.forward.llama.embedding_rows import ReadTokenRows
 from specchat.weights.gguf.gguf_manifest import GgufManifest, MappedTensor
-from specchat.weights.gguf.gguf_rows import PublishedRows, TensorBytes, published_bf16, row_count
+from specchat.weights.gguf.gguf_rows import PublishedRows, TensorBytes, published_bf16, row_count, stored_heads
 from specchat.weights.tensor_files import TensorFiles, TensorLocation
 
 
@@ -41,17 +41,18 @@ class GgufTensorFiles(TensorFiles):
         """Read some rows of a matrix, in bf16. Only these rows are dequantized; a vector is one row."""
         tensor = self._tensor(name)
         if len(tensor.source.shape) > 1:
-            return _to_tensor(PublishedRows.of(tensor).bf16(first, last))
+            return _to_tensor(PublishedRows.of(tensor).bf16(first, last)).view(-1, *tensor.source.shape[1:])
         return _to_tensor(PublishedRows.of(tensor).bf16(0, 1))[0, first:last]
 
     def stored_blocks(self, name: str) -> StoredBlocks:
         """A matrix as it is in the file."""
         tensor = self._tensor(name)
-        rows = PublishedRows.of(tensor)
+        rows, order = PublishedRows.of(tensor), tensor.head_order
         return StoredBlocks(
             tensor.source.type_name,
             (row_count(tensor), tensor.source.shape[-1]),
             lambda first, last: torch.from_numpy(rows.blocks(first, last)),
+            torch.from_numpy(stored_heads(order).argsort()) if order and order.is_of_columns else None,
         )
 
     def token_rows(self, name: str) -> ReadTokenRows:
