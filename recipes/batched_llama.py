@@ -5,7 +5,7 @@ It knows neither questions nor files of answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -60,7 +60,7 @@ class BatchedLlama:
         self.gate_up = [self._joined(layer, "mlp", ("gate_proj", "up_proj")) for layer in self._layers]
 
     @property
-    def _layers(self) -> range:
+    def _layers(self) -> Sequence[int]:
         return range(self.shape.layers)
 
     def _joined(self, layer: int, block: str, names: tuple[str, ...]) -> Tensor:

@@ -4,7 +4,7 @@ A trace holds what each drafter proposed at every position of an answer, and whi
 is the same for every drafter, so a trace is valid for every choice. Loads no model.
 
 `python -m tools.replay_chooser FOLDER` prints what the first answer of a process gains from what is stored of others,
-and with `--decisions` how long a decision takes.
+with `--decisions` how long a decision takes, and with `--trees` which trees of the head it verifies.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from time import perf_counter
 from typing import Any
 
@@ -32,6 +32,7 @@ from specchat.engine.tree import DraftTree
 MAX_ROWS = 128  # of a cost table
 MAX_DRAFT_TOKENS = 16
 DECISION_REPLAYS = 9
+COMPARED_SIZES = (3, 4, 12)  # draft tokens of the head alone
 
 
 @dataclass(frozen=True)
@@ -166,8 +167,12 @@ class ReplayedStep:
 
     seconds: float
     tokens: int
-    draft_tokens: int
+    depths: tuple[int, ...]  # of the draft tokens
     drafter: str
+
+    @property
+    def draft_tokens(self) -> int:
+        return len(self.depths)
 
 
 class Replayer:
@@ -212,7 +217,9 @@ class Replayer:
             drafter.observe(outcome)
             text += outcome.committed_tokens
             source = tree.sources[1] if len(tree) > 1 else "plain"
-            yield ReplayedStep(self.clock.now - started_at, len(outcome.committed_tokens), len(tree) - 1, source)
+            yield ReplayedStep(
+                self.clock.now - started_at, len(outcome.committed_tokens), tuple(tree.depths[1:]), source
+            )
 
 
 def seconds_per_token(steps: Sequence[ReplayedStep]) -> float:
@@ -326,6 +333,59 @@ def _answer(player: Replayer, traces: Sequence[Trace]) -> list[ReplayedStep]:
     return steps
 
 
+@dataclass(frozen=True)
+class ChosenTrees:
+    """The mean of what the chooser verified of the head's trees."""
+
+    table: str
+    temperature: float
+    steps: int
+    draft_tokens: float
+    depth: float
+    first_tokens: float  # beside each other after the text
+    widest: float  # most tokens of the same depth
+    tokens_per_step: float
+    speedup: float  # of the whole replay, with all drafters
+
+    @classmethod
+    def of(cls, table: CostTable, traces: Sequence[Trace]) -> ChosenTrees:
+        """By a fresh engine that writes these answers one after another."""
+        steps = _answer(Replayer(table), traces)
+        drafted = [step for step in steps if step.drafter == "eagle3"]
+        return cls(
+            table.name, traces[0].temperature, len(drafted),
+            fmean(step.draft_tokens for step in drafted),
+            fmean(max(step.depths) for step in drafted),
+            fmean(step.depths.count(1) for step in drafted),
+            fmean(max(Counter(step.depths).values()) for step in drafted),
+            fmean(step.tokens for step in drafted),
+            table.pass_seconds_by_rows[1] / seconds_per_token(steps),
+        )  # fmt: skip
+
+
+def print_trees(tables: Sequence[CostTable], traces: Sequence[Trace]) -> None:
+    """The trees that were chosen, and what the head earns alone with few and with many draft tokens."""
+    print(
+        "| costs | T | steps with the head | draft tokens | depth | first tokens | widest | tokens | auto / plain ",
+        end="",
+    )
+    print(
+        "".join(f"| head alone, {size} " for size in COMPARED_SIZES) + "|\n" + "|---" * (9 + len(COMPARED_SIZES)) + "|"
+    )
+    for temperature in sorted({trace.temperature for trace in traces}):
+        same = [trace for trace in traces if trace.temperature == temperature]
+        alone = [replay_fixed_size(same, "eagle3", size) for size in COMPARED_SIZES]
+        for table in tables:
+            row, costs = ChosenTrees.of(table, same), (table.pass_seconds(), table.draft_costs["eagle3"])
+            means = (row.draft_tokens, row.depth, row.first_tokens, row.widest, row.tokens_per_step)
+            speeds = [table.pass_seconds_by_rows[1] / each.seconds_per_token(*costs) for each in alone]
+            print(
+                f"| {row.table} | {temperature:g} | {row.steps} | " + " | ".join(f"{mean:.1f}" for mean in means),
+                end="",
+            )
+            print("".join(f" | {speed:.2f}" for speed in (row.speedup, *speeds)) + " |")
+
+
 class TimedChooser(Chooser):
     """Notes the seconds of its decisions by the real clock, without those of the drafters."""
 
@@ -364,6 +424,11 @@ def main() -> None:
         for table in read_cost_tables(folder / "costs-cpu.json"):
             seconds = decision_seconds(table, read_traces(folder))
             print(f"{table.name}: {len(seconds)} decisions, median {1e6 * median(seconds):.0f} us")
+        return
+    if "--trees" in sys.argv:
+        tables = read_cost_tables(folder / "costs-cpu.json")
+        tables += [cpu_like_costs("steep", 0.1, draft=0.15), gpu_like_costs("flat", 0.01, draft=0.15)]
+        print_trees(tables, read_traces(folder))
         return
     tables = [*read_cost_tables(folder / "costs-cpu.json"), gpu_like_costs("flat", 0.01, draft=0.15)]
     tables += [cpu_like_costs("steep", 0.1, draft=0.15), cpu_like_costs("steep-slow-draft", 0.1, draft=0.6)]

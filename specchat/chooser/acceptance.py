@@ -6,9 +6,11 @@ the committed text, even if it was pruned or never verified. This file knows no 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import zip_longest
-from math import log, sqrt
+from itertools import chain, repeat
+from math import inf, log, sqrt
+from operator import add
 from typing import NamedTuple
 
 from specchat.engine.tree import ROOT, DraftTree
@@ -21,6 +23,8 @@ RELIABLE_ACCEPTANCE_RATE = 0.4  # a change is only assumed for drafters above th
 PRIOR_WEIGHT = 2.0  # observations that the prior at depth 1 counts for
 RANK_PRIOR_WEIGHT = 12.0  # observations that the ranks before it count for, in the prior of a rank
 MAX_RANK_RATIO = 0.9  # of the prior of a rank to the rank before it
+MIN_RANK_RATIOS = [rank / (rank + 1) for rank in range(9)]  # of the first ranks; of later ones the maximum
+MAX_LATER_RANKS = MAX_RANK_RATIO / (1 - MAX_RANK_RATIO)  # of all later ranks together to an unknown one, at most
 DEPTH_PRIOR_WEIGHT = 8.0  # observations that the rate of the previous depth counts for
 SIBLING_PRIOR_RATE = 0.15  # prior of a second-best draft token
 MAX_DEPTH = 8  # deeper draft tokens count as this deep
@@ -32,8 +36,7 @@ EARLIER_FADING = 0.98  # of earlier counts with each step: own ones are to repla
 CHAIN_LENGTH_BOUNDS = (4, 6, 10)  # trees are counted in classes by the length of their first chain
 
 
-@dataclass(frozen=True)
-class StepEstimate:
+class StepEstimate(NamedTuple):
     name: str = PLAIN
     draft_tokens: int = 0
     expected_tokens: float = 1.0
@@ -69,12 +72,15 @@ class RankCounts:
 
     def __add__(self, other: RankCounts) -> RankCounts:
         """The sum; the depths are those of this one, as far as it goes."""
-        trials, accepted = zip_longest(self.trials, other.trials), zip_longest(self.accepted, other.accepted)
         return RankCounts(
-            [(one or 0.0) + (two or 0.0) for one, two in trials],
-            [(one or 0.0) + (two or 0.0) for one, two in accepted],
+            _summed(self.trials, other.trials),
+            _summed(self.accepted, other.accepted),
             [*self.depths, *other.depths[len(self.depths) :]],
         )
+
+
+def _summed(one: list[float], two: list[float]) -> list[float]:
+    return [*map(add, one, two), *one[len(two) :], *two[len(one) :]]
 
 
 class AcceptanceStats:
@@ -180,34 +186,35 @@ class AcceptanceStats:
     def add_proposal(self, tree: DraftTree, requested_tokens: int) -> None:
         self.is_below_budget = len(tree) - 1 < requested_tokens
 
-    def expected_nodes(self, max_draft_tokens: int, confidence: float = 0.0) -> list[tuple[float, int]]:
+    def expected_nodes(self, max_draft_tokens: int, confidence: float = 0.0) -> Iterator[tuple[float, int, float]]:
         """The next tree, by rank: as far as trees have been, and twice as far if the last one used its whole budget.
 
-        For each rank the probability that its node is accepted, and the depth that the drafter computes for it. The
-        first is a confidence bound: its mean and so many standard deviations. The prior of each other rank continues
-        the ranks before it.
+        For each rank the probability that its node is accepted, the depth that the drafter computes for it, and how
+        many tokens all later ranks bring at most. The first is a confidence bound: its mean and so many standard
+        deviations. The prior of each other rank continues the ranks before it.
         """
         ranks = self.ranks if self.earlier is None or not self.uses_earlier else self.ranks + self.earlier
-        known = len(ranks.trials)
+        trials, accepted, depths, known = ranks.trials, ranks.accepted, ranks.depths, len(ranks.trials)
         count = min(known if self.is_below_budget else 2 * known + 2, max_draft_tokens)
         # depth grows as a power of the rank: 1 for a chain, less for a tree
-        exponent = log(ranks.depths[-1]) / log(known) if known > 1 else 1.0
-        depths = [*ranks.depths[:count], *((rank + 1) ** exponent for rank in range(known, count))]
-        trials, accepted = ranks.trials + [0.0] * (count - known), ranks.accepted + [0.0] * (count - known)
-        nodes, above, ratio = list[tuple[float, int]](), 1.0, self.prior_rate
-        for rank in range(count):
+        exponent = log(depths[-1]) / log(known) if known > 1 else 1.0
+        above, ratio, lowest_ratios = 1.0, self.prior_rate, chain(MIN_RANK_RATIOS, repeat(MAX_RANK_RATIO))
+        for rank, lowest in zip(range(count), lowest_ratios, strict=False):
+            seen, right = (trials[rank], accepted[rank]) if rank < known else (0.0, 0.0)
             if rank:
-                weight = trials[rank] + RANK_PRIOR_WEIGHT
-                prior = above * min(max(ratio, rank / (rank + 1)), MAX_RANK_RATIO)
-                probability = (accepted[rank] + RANK_PRIOR_WEIGHT * prior) / weight
+                ratio = lowest if ratio < lowest else min(ratio, MAX_RANK_RATIO)
+                probability = (right + RANK_PRIOR_WEIGHT * (above * ratio)) / (seen + RANK_PRIOR_WEIGHT)
+                ratio = probability / above if above else 0.0
             else:
-                weight = trials[0] + PRIOR_WEIGHT
-                mean = (accepted[0] + PRIOR_WEIGHT * ratio) / weight
+                weight = seen + PRIOR_WEIGHT
+                mean = (right + PRIOR_WEIGHT * ratio) / weight
                 bound = mean + confidence * sqrt(mean * (1 - mean) / weight)
-                probability = min(max(bound, 0.0), MAX_RANK_RATIO)
-            nodes.append((probability, max(round(depths[rank]), 1)))
-            above, ratio = probability, probability / above if above else 0.0
-        return nodes
+                ratio = probability = min(max(bound, 0.0), MAX_RANK_RATIO)
+            if rank < known:
+                yield probability, round(depths[rank]), inf
+            else:
+                yield probability, round((rank + 1) ** exponent), MAX_LATER_RANKS * probability
+            above = probability
 
     def node_probabilities(self, tree: DraftTree, length_class: int) -> list[float]:
         """The probability that each node is accepted; 1 for the root."""

@@ -15,6 +15,8 @@ This file knows drafters by name only, and no text.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
+from typing import NamedTuple
 
 from specchat.chooser.acceptance import PLAIN, CountsKey, StepEstimate, TrackedDraft, best_subtree, length_class_of
 from specchat.chooser.costs import Costs
@@ -59,8 +61,7 @@ class _Expected:
     plain_seconds: float = 0.0
 
 
-@dataclass(frozen=True)
-class _StepInputs:
+class _StepInputs(NamedTuple):
     context: DraftContext  # with the budget that the load and the curve allow
     pass_seconds: list[float]  # of a pass over 0, 1, ... rows
     tokens_per_second: float
@@ -113,6 +114,7 @@ class Chooser(Drafter):
             for index, name in enumerate(self.drafter_order)
         }
         self._expected = _Expected()
+        self._candidates: dict[tuple[str, bool], CandidateStats] = {}  # of this answer
         self._idle_until_step = 0
         self._other_rows = self._other_texts = 0  # of the last pass
 
@@ -137,15 +139,15 @@ class Chooser(Drafter):
         state, started_at = self.state, self.clock()
         state.steps += 1
         self._is_stochastic = context.sampler.temperature > 0
-        tree, self._is_computed = DraftTree(context.tokens[-1]), False
+        tree, self._is_computed = None, False
         step = self._step_inputs(context) if state.steps >= self._idle_until_step else None
         if step is not None:
-            tree = self._choose(step, tree)
-            if len(tree) == 1:
+            tree = self._choose(step)
+            if tree is None or len(tree) == 1:
                 self._go_idle(step, self.clock() - started_at)
-        if len(tree) == 1:
+        if tree is None or len(tree) == 1:
             state.last_plain_step = state.steps
-        return tree
+        return tree or DraftTree(context.tokens[-1])
 
     def _step_inputs(self, context: DraftContext) -> _StepInputs | None:
         """What is known before the choice; None while only plain passes are measured."""
@@ -164,15 +166,15 @@ class Chooser(Drafter):
         speed = max(speed * all_seconds[1], 1.0) / plain_seconds
         return _StepInputs(context, pass_seconds, speed, 1 + self._other_texts)
 
-    def _choose(self, step: _StepInputs, root: DraftTree) -> DraftTree:
-        """The tree of the drafter with the largest gain, or the root."""
+    def _choose(self, step: _StepInputs) -> DraftTree | None:
+        """The tree of the drafter with the largest gain; None for plain decoding."""
         plain = best = StepEstimate(seconds=step.plain_seconds)
-        best_tree, best_gain = root, step.gain(plain) + MIN_TOKEN_GAIN
+        best_tree, best_gain = None, step.gain(plain) + MIN_TOKEN_GAIN
         for estimate, tree in self._offers(step):
             if (gain := step.gain(estimate) - (self.state.instant_margin if tree else 0.0)) > best_gain:
                 best, best_tree, best_gain = estimate, tree, gain
         if best is plain or self.state.steps - self.state.last_plain_step > REFRESH_STEPS:
-            return root
+            return None
         self._is_computed = best_tree is None
         if best_tree is None:
             best_tree, _seconds = self._propose_with(best.name, step.context, best.draft_tokens)
@@ -250,14 +252,19 @@ class Chooser(Drafter):
             self._prefilled_tokens[name] = min(self._prefilled_tokens[name], length)
 
     def _candidate(self, name: str) -> CandidateStats:
-        key = CountsKey(name, self.task_kind, self._is_stochastic)
-        return self.state.candidate(key, self._prior_rates[name], is_private=self._is_private)
+        candidate = self._candidates.get((name, self._is_stochastic))
+        if candidate is None:
+            key = CountsKey(name, self.task_kind, self._is_stochastic)
+            candidate = self.state.candidate(key, self._prior_rates[name], is_private=self._is_private)
+            self._candidates[name, self._is_stochastic] = candidate
+        return candidate
 
     def _propose_with(self, name: str, context: DraftContext, draft_tokens: int) -> tuple[DraftTree, float]:
         """Let a drafter propose; measure its time and store the shape of its tree."""
         drafter, length = self.drafters[name], len(context.tokens)
         unread_tokens = max(length - self._prefilled_tokens[name], 1)
-        context = context.with_budget(draft_tokens)
+        if draft_tokens != context.max_draft_tokens:
+            context = context.with_budget(draft_tokens)
         started_at = self.clock()
         tree = drafter.propose(context)
         seconds = self.clock() - started_at
@@ -306,17 +313,19 @@ class Chooser(Drafter):
         if unread_tokens <= MAX_UNCHARGED_PREFILL_TOKENS:
             prefill_seconds = 0.0
         confidence = self.state.confidence(prefill_seconds / plain_seconds)
-        pass_seconds, tokens_per_second, tokens = step.pass_seconds, step.tokens_per_second, 1.0
-        best, best_gain = (0, 1.0, plain_seconds), 1.0 - tokens_per_second * plain_seconds
+        prefill_share, tokens_per_second = prefill_seconds / PREFILL_PAYBACK_STEPS, step.tokens_per_second
+        tokens, best, best_gain = 1.0, (0, 1.0, plain_seconds), -inf  # one draft token at least
         nodes = candidate.expected_nodes(step.max_draft_tokens, confidence)
-        for count, (probability, depth) in enumerate(nodes, start=1):
+        for count, (probability, depth, later_tokens) in enumerate(nodes, start=1):
             if depth >= len(draft_seconds):
                 break
             tokens += probability
-            seconds = draft_seconds[depth] + pass_seconds[count + 1] + prefill_seconds / PREFILL_PAYBACK_STEPS
+            seconds = draft_seconds[depth] + step.pass_seconds[count + 1] + prefill_share
             gain = tokens - tokens_per_second * seconds
-            if gain > best_gain or not best[0]:
+            if gain > best_gain:
                 best, best_gain = (count, tokens, seconds), gain
+            elif gain + later_tokens < best_gain:  # more rows and levels never cost less
+                break
         return StepEstimate(name, *best)
 
     def _draft_seconds(self, name: str, candidate: CandidateStats, step: _StepInputs) -> list[float]:

@@ -4,8 +4,9 @@ Costs are kept by context length. Every decoding step updates them, and `learned
 start. This file knows drafters by name only, and no acceptance rates; `chooser.py` combines both.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter, thread_time
 
 from specchat.chooser.curve import PROPORTIONAL, Curve, PassCurve, is_normal
@@ -74,7 +75,7 @@ class Costs:
 
     def learn_pass(self, text_length: int, rows: int, seconds: float) -> bool:
         """Whether the plain pass has changed by a factor. Drafts follow such a change, and are measured again."""
-        curve = _curve_of_bucket(self.pass_curves, bucket_of(text_length), PassCurve())
+        curve = _curve_of_bucket(self.pass_curves, bucket_of(text_length), PassCurve)
         plain_seconds = curve.points.get(1)
         curve.learn(rows, seconds)
         factor = curve.points[1] / plain_seconds if plain_seconds else 1.0
@@ -87,7 +88,7 @@ class Costs:
 
     def learn_draft(self, name: str, text_length: int, depth: int, seconds: float) -> None:
         curves = self.draft_curves.setdefault(name, {})
-        _curve_of_bucket(curves, bucket_of(text_length), Curve(slope=PROPORTIONAL)).learn(depth, seconds)
+        _curve_of_bucket(curves, bucket_of(text_length), partial(Curve, slope=PROPORTIONAL)).learn(depth, seconds)
 
     def calibrate(self, generation: Generation) -> None:
         """Measure passes over a few numbers of rows without committing them, unless measurements exist.
@@ -99,7 +100,7 @@ class Costs:
         if is_done or generation.target.max_rows == 1:  # nothing is drafted there
             return
         started_at, processor_started_at = perf_counter(), thread_time()
-        curve = _curve_of_bucket(self.pass_curves, bucket_of(len(generation.tokens)), PassCurve())
+        curve = _curve_of_bucket(self.pass_curves, bucket_of(len(generation.tokens)), PassCurve)
         for row_count in CALIBRATION_ROWS:
             if row_count <= generation.target.max_rows and perf_counter() - started_at < MAX_CALIBRATION_SECONDS / 2:
                 curve.set_point(row_count, _fastest_pass(generation, row_count))
@@ -126,9 +127,9 @@ def nearest_curve(curves: Mapping[int, Curve], bucket: int) -> Curve | None:
     return curves[min(curves, key=lambda other: abs(other - bucket))]
 
 
-def _curve_of_bucket(curves: dict[int, Curve], bucket: int, new_curve: Curve) -> Curve:
+def _curve_of_bucket(curves: dict[int, Curve], bucket: int, new_curve: Callable[[], Curve]) -> Curve:
     """The curve of this bucket; a missing one starts as a copy of the nearest."""
     if bucket not in curves:
         nearest = nearest_curve(curves, bucket)
-        curves[bucket] = new_curve if nearest is None else nearest.copy()
+        curves[bucket] = new_curve() if nearest is None else nearest.copy()
     return curves[bucket]

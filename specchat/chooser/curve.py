@@ -8,9 +8,9 @@ are enough here, because the next measurements correct a wrong change. This file
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any, cast
 
 LEARNING_RATE = 0.2
@@ -45,12 +45,12 @@ class Curve:
 
     def seconds_up_to(self, max_count: int) -> list[float] | None:
         """Seconds for 0, 1, ... `max_count`; None without any measurement."""
-        if max_count < len(self._interpolated):
-            return self._interpolated[: max_count + 1]
-        if not self.points:
-            return None
-        self._interpolated = list(accumulate(self._interpolate(sorted(self.points.items()), max_count + 1), max))
-        return list(self._interpolated)
+        if max_count >= len(self._interpolated):
+            if not self.points:
+                return None
+            line = self._interpolate(max_count + 1)
+            self._interpolated = line if line == sorted(line) else list(accumulate(line, max))
+        return self._interpolated[: max_count + 1]
 
     def trusted_seconds_up_to(self, max_count: int) -> list[float] | None:
         """As `seconds_up_to`, but only as far as the curve is reliable now."""
@@ -114,33 +114,34 @@ class Curve:
 
         Else a point that was measured beside other load would hide all cheaper points behind it, for ever.
         """
-        self.points = {
-            point: min(seconds, newest) if point < count else max(seconds, newest) for point, seconds in points.items()
-        }
-        self.points[count] = newest
-        self._interpolated = []
+        for point, seconds in points.items():
+            if seconds > newest if point < count else seconds < newest:
+                points[point] = newest
+        points[count] = newest
+        self.points, self._interpolated = points, []
 
-    def _interpolate(self, points: list[tuple[int, float]], end: int) -> Iterator[float]:
-        """The lines through the points, sorted by count, for the counts 0, 1, ... `end` - 1."""
-        (first, least), (last, most) = points[0], points[-1]
-        if first == last:
-            slope = self.slope * least
-        else:  # behind the last point: as steep as all points together
-            slope = max(most - least, 0.0) / (last - first)
-        next_point = points[1] if first < last else (first + 1, least + slope)
-        for count in range(min(first, end)):  # fewer rows cost at least their share, which is more than nothing
-            rise = max(next_point[1] - least, 0.0) / (next_point[0] - first)
-            yield max(least + rise * (count - first), least * count / first)
-        for (low, less), (high, more) in pairwise(points):
-            if low >= end:
-                return
-            yield less
+    def _interpolate(self, end: int) -> list[float]:
+        """The lines through the points for the counts 0, 1, ... `end` - 1, or more. Plain loops: most steps do it."""
+        points, counts, line = self.points, sorted(self.points), list[float]()
+        first, last = counts[0], counts[-1]
+        least, most = points[first], points[last]
+        # behind the last point: as steep as all points together
+        slope = max(most - least, 0.0) / (last - first) if first < last else self.slope * least
+        rise = max(points[counts[1]] - least, 0.0) / (counts[1] - first) if first < last else slope
+        for count in range(first):  # fewer rows cost at least their share, which is more than nothing
+            line.append(max(least + rise * (count - first), least * count / first))
+        low, less = first, least
+        for high in counts:
+            more = points[high]
             if high > low + 1:
                 rise = max(more - less, 0.0) / (high - low)
-                for count in range(low + 1, min(high, end)):
-                    yield less + rise * (count - low)
-        for count in range(last, end):
-            yield most + slope * (count - last)
+                for count in range(low + 1, high):
+                    line.append(less + rise * (count - low))
+            line.append(more)
+            low, less = high, more
+        for count in range(last + 1, end):
+            line.append(most + slope * (count - last))
+        return line
 
 
 @dataclass

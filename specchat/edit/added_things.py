@@ -8,43 +8,18 @@ not decided here.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from specchat.edit.asked_changes import CODE_LIKE, EVERYDAY_WORDS, WORD, WORDS, May
+from specchat.edit.asked_changes import CODE_LIKE, EVERYDAY_WORDS, WORD, WORDS, May, text_before
 from specchat.edit.edit_plan import Region, named_regions
 from specchat.edit.hunks import diff_lines
 from specchat.edit.source_text import Source, make_source
+from specchat.syntax.languages import language_tables
 
-END_OF_THING = re.compile(
-    r"[;.!?:](?:\s|\Z)|,|\b(?:to|in|into|inside|on|at|for|of|so|that|which|when|if|before|after|above|below|from|where|and"
-    r"|with|using|around|about)\b",
-    re.IGNORECASE,
-)
-COMMENT = r"#|//|/\*|--|<!--|\"\"\"|'''|^\s*\*"
-# the words for a thing, and what a line has that adds it; of several things the last is meant ("a log level parameter")
-THINGS: Sequence[tuple[str, str]] = (
-    (r"logging|logs?|logger|prints?|printing|trac(?:e|ing)", r"(?i)log|print|warn|trace|debug|echo|console|puts"),
-    (r"doc-?strings?|documentation|jsdoc|javadoc|doc comments?", COMMENT),
-    (r"comments?", COMMENT),
-    (r"(?:type )?(?:hints?|annotations?)|types(?=\W*\Z)", r"\w:\s*\w|->|@(?:param|return|type)"),
-    (
-        r"(?:error|exception) handling|try\W?(?:except|catch)?",
-        r"(?i)\b(?:try|except|catch|rais|throw|if|match|rescue)|err",
-    ),
-    (
-        r"(?<!type )checks?|validation|guards?|assertions?|asserts?",
-        r"(?i)\b(?:if|assert|rais|throw|require|match|unless|check|valid)|\?",
-    ),
-    (r"(?<!type )(?<!typing )tests?|test cases?", r"(?i)test|assert|expect|describe|\bit\("),
-    (r"imports?|includes?", r"\b(?:import|include|use|require|from)\b"),
-    (r"decorators?", r"@|#\["),
-    (r"defaults?|default values?", r"="),
-    (r"parameters?|arguments?|options?|flags?|functions?|methods?|class|levels?|messages?", ""),
-)
-KIND = (
-    r"(?:parameter|argument|option|method|function|class|constant|variable|field|key|import|decorator|section|property"
-    r"|test)"
-)
+TABLES = language_tables(Path(__file__).with_suffix(".toml"))
+THINGS: Mapping[str, str] = {words: "".join(sign.split("\n")) for words, sign in TABLES["things"].items()}
+END_OF_THING, KIND = ("".join(TABLES["words"][key].split("\n")) for key in ("end", "named"))
 NAME_AFTER_KIND = re.compile(rf"\b{KIND}\s+(?:(?:named|called)\s+)?[`'\"@]?(?P<name>[^\W\d][\w.-]*)", re.IGNORECASE)
 NAME_BEFORE_KIND = re.compile(rf"[`'\"](?P<name>[\w.-]+)[`'\"]\s+{KIND}\b", re.IGNORECASE)
 REPLACEMENT = re.compile(
@@ -65,13 +40,11 @@ def missing_addition(source: Source, text: str, instruction: str) -> str:
             return new
     if not verb:
         return ""
-    rest = instruction[verb.end() :]
-    end = next((each for each in END_OF_THING.finditer(rest) if rest[: each.start()].count("`") % 2 == 0), None)
-    thing = rest[: end.start()] if end else rest
+    thing = text_before(re.compile(END_OF_THING, re.IGNORECASE), instruction[verb.end() :])
     for name in _names(thing, source.text):
         if not any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", line) for line in lines):
             return f"`{name}`"
-    known = [(match.end(), match[0], sign) for words, sign in THINGS
+    known = [(match.end(), match[0], sign) for words, sign in THINGS.items()
              for match in re.finditer(rf"\b(?:{words})(?!\w)", thing, re.IGNORECASE)]  # fmt: skip
     _end, word, sign = max(known, default=(0, "", ""))
     return "" if not word or any(re.search(sign, line, re.MULTILINE) for line in lines) else word

@@ -1,6 +1,6 @@
 """What an instruction lets change, read once: from the operation that it is, or else from its words. Knows no file.
 
-All tables of words about changes are here. A reader asks the typed value, and never the words, what may change.
+All words about changes are in `asked_changes.toml`. A reader asks the typed value, never the words, what may change.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import astuple, dataclass
 from enum import Enum, Flag, auto
 from functools import lru_cache, reduce
 from operator import or_
+from pathlib import Path
 
 from specchat.edit.operations import (
     AddParameter,
@@ -25,6 +26,7 @@ from specchat.edit.operations import (
     SortImports,
 )
 from specchat.edit.parse_instruction import parse_instruction
+from specchat.syntax.languages import language_tables
 from specchat.syntax.statements import Statement, code_words
 
 
@@ -59,92 +61,26 @@ class Only(Enum):
     FORMAT = auto()
 
 
-REMOVE, JOIN, REWRITE, REPHRASE = (
-    "remov|delet|drop", "inlin|merg|combin|simplif", "translat|rewrit|convert|replac", "rephras|reword|summari[sz]",
-)  # fmt: skip
-SETTERS = "set|change|increase|decrease|raise|lower|bump|reduce|update"
-FORM = "turn|wrap|re(?:factor|structur|organi)|extract|split|mov|port|moderni|group|unif|dedupl"
-OTHER_FORM = rf"\b(?:{JOIN}|{REWRITE}|{FORM})\w*\b"
-WORDS: Mapping[May, re.Pattern[str]] = {may: re.compile(words, re.IGNORECASE) for may, words in {
-    # an instruction such as "add a docstring", "parser: insert a check" or "write a new function"
-    May.ADD: r"\A\W*(?:[\w/.-]+:\s+)?(?:please\s+|now\s+)?"
-    r"(?:(?:add|insert|append|prepend|introduce|include|import|document|annotate)\b"
-    r"|(?:write|create|implement|define)\s+(?:a|an|another|one more)\s+new\b)",
-    May.SET: rf"\A\W*(?:please\s+)?(?:{SETTERS})\b(?s:.*)\bto\s+[`'\"]?(?:['\"\d-]|true\b|false\b|none\b|null\b)",
-    May.SET_VALUE: r"\bto\s+[`'\"]?-?\d[\w.]*[`'\"]?\W*\Z",
-    May.RENAME_ALONE: r"\A\W*(?:please\s+)?rename\b(?=(?s:.+)\b(?:in)?to\b)(?!(?s:.*)\b(?:and|then)\b)",
-    May.REARRANGE: r"\A\W*(?:please\s+)?(?:move|re-?order|sort|swap|rename)\b(?!(?s:.*)\b(?:and|then)\b)",
-    May.SORT_IMPORTS: r"\b(?:sort|order|re-?order|group|organi[sz]e)\b(?s:.*)\bimports?\b",
-    May.REPAIR: r"\b(?:fix|bug|repair|correct|wrong|error)\w*",
-    May.LOSE: rf"(?<![\w./])(?:{REMOVE}|strip|replac|merg|inlin|combin|eliminat|get(?:ting)? rid of|take out|cut"
-    r"|discard|omit|swap|exchang|substitut|dedup|undo|revert|stop|do not|don't|no longer|without|migrat"
-    r"|switch from|instead of|rather than)[^\W_]*(?![\w/]|\.\w)",  # and not a part of a name, as in merge_sort.py
-    May.LOSE_DEFINITIONS: rf"\b(?:{REMOVE}|{JOIN})\w*\b.*\b(function|method|class|code|definition|helper|test)",
-    May.LOSE_COMMENTS: rf"\b(?:(?:{REMOVE}|{REWRITE}|{REPHRASE}|strip|shorten|simplif)\w*"
-    r"|get(?:ting)? rid of|without|no)\b.*\b(?:comment|docstring|documentation)",
-    May.DEFINE: r"\b(?:add|insert|write|create|new)\b",
-    May.RENAME: rf"\b(?:{REWRITE}|renam|nam|call|snake|camel|pascal|turn|generator|operator|class|object)\w*|case\b",
-    May.REWORD: rf"\b(?:{REWRITE}|{REPHRASE}|paraphras|generat|port)\w*|\b(?:write|turn)\b",
-    May.REFORM: OTHER_FORM,
-    May.TRANSFORM: rf"{OTHER_FORM}|\b(?:shorten|mak|use|using|optimi|clean|chang)\w*\b(?!-)",
-    May.GENERATE: r"\bdata ?class|\bnamed ?tuple|\brecord\b|\battrs\b",
-    May.REINDENT: r"\b(?:re-?format|(?:re-?)?indent\w*|format (?:the|this|it)|pep ?-?8|black|prettier|gofmt|rustfmt"
-    r"|lint\w*|ruff|flake8|white-?space|trailing|newlines?|(?:blank|empty|long) lines?|tabs?|spaces|align|wrap"
-    r"|line (?:ends?|length))\b",
-}.items()}  # fmt: skip
-ONLY = (
-    r"\A\W*(?:please\s+)?(?:{verbs})(?:ed|ped|d|s|ing)?\s+(?:(?!and\b|or\b|then\b)[\w'’`\"-]+\s+){{0,6}}?(?:{things})\b"
-    r"(?!.*\b(?:and|then)\b)"
-)
-ONE_KIND: Mapping[Only, re.Pattern[str]] = {only: re.compile(words, re.IGNORECASE | re.DOTALL) for only, words in {
-    Only.TYPES: ONLY.format(
-        verbs="add|insert|write|complete|remove|delete|strip|drop",
-        things="type (?:hint|annotation)s?|types(?= to| for| in|$)",
-    ) + r"|\A\W*annotate\b(?!.*\b(?:and|then)\b).*\btypes?\b",
-    Only.COMMENTS: ONLY.format(
-        verbs="add|insert|write|put|remove|delete|strip|drop|translate|improve|update|correct|fix",
-        things="comments?|doc-?strings?|doc comments?|javadoc|jsdoc|documentation comments?",
-    ),
-    Only.FORMAT: r"\A\W*(?:please\s+)?(?:re-?format|re-?indent|format)\b"
-    r"(?!.*\b(?:and|then|to|as|for|string|output|date)\b)",
-}.items()}  # fmt: skip
-KEEPING = re.compile(
-    r"\b(?:do not|don't|never|without|not)\s+(?:remov|delet|drop|los|chang|touch|break|modif)\w*.*?(?=[,;!]|\.\s|\Z)",
-    re.IGNORECASE,
-)
-ONLY_REMOVAL = re.compile(r"\A\W*(?:please\s+)?(?:remove|delete|drop|strip|get rid of)\b", re.IGNORECASE)
-SET_VERBS = rf"\b(?:{SETTERS}|make|use|reset|double|halve)\s+(?:(?:the|value|default|of)\s+)*`?"
+TABLES = language_tables(Path(__file__).with_suffix(".toml"))
+
+
+def _patterns(table: str, flags: re.RegexFlag = re.IGNORECASE) -> Mapping[str, re.Pattern[str]]:
+    words = {key: "".join(lines.split("\n")).format(**TABLES["stems"]) for key, lines in TABLES[table].items()}
+    return {key: re.compile(each, flags) for key, each in words.items()}
+
+
+WORDS = {May[key.upper()]: pattern for key, pattern in _patterns("may").items()}
+ONE_KIND = {Only[key.upper()]: pattern for key, pattern in _patterns("only", re.IGNORECASE | re.DOTALL).items()}
+REMOVAL = _patterns("removal")
+SET_VERBS = rf"\b(?:{TABLES['stems']['set']}|make|use|reset|double|halve)\s+(?:(?:the|value|default|of)\s+)*`?"
 # what a data class, a named tuple or a record has by itself
 GENERATED_METHODS = frozenset(("__init__", "__repr__", "__eq__", "__hash__", "equals", "hashCode", "toString"))
-# in these the verb may stand at the end: the whole instruction says what goes
-OTHER_LANGUAGES = re.compile(
-    r"\b(?:entfern|lösch|streich|ersetz|supprim|enlev|retir|remplac|elimin|quit|borr|reemplaz)\w*", re.IGNORECASE
-)
-# "remove the check in load" is not about load
-END_OF_OBJECT = re.compile(
-    r"[;.!?](?:\s|\Z)|\b(?:in|from|inside|within|by|with|so that|but|then|using|to|into)\b", re.IGNORECASE
-)
 WORD = re.compile(r"\w+")
 TOPIC = re.compile(r"\A\s*[\w/.-]+\s?:\s")  # "parser: handle an empty text" is not about the name `parser`
 SUBWORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+")
-EVERYDAY_WORDS = frozenset(WORD.findall(
-    "a an the of to in on at by for from with and or not no is are be it its this that into as if then else when"
-    " all every each any add remove delete change set make use fix update rename return new old file code line"
-    " function method class value name variable argument parameter def self import print test please should so do",
-))  # fmt: skip
+EVERYDAY_WORDS = frozenset(TABLES["names"]["everyday"].split())
 TERM = re.compile(r"`([^`]+)`|\"([^\"]+)\"|(\w+(?:\.\w+)+)|(\w+)")
 CODE_LIKE = re.compile(r"_|[a-z][A-Z]|\d|\.")
-NEEDLESS = re.compile(
-    r"\b(?:need(?:ed|less)|unneeded|unnecessary|redundant|superfluous|obsolete|deprecated|überflüssig\w*|inutil\w*"
-    r"|innecesari\w*)\b",
-    re.IGNORECASE,
-)
-EVERYTHING = re.compile(r"\b(?:everything|all code)\b", re.IGNORECASE)
-ALL_CODE = re.compile(r"\b(?:everything|code|stuff|things?|parts?)\b", re.IGNORECASE)
-UNUSED = re.compile(
-    r"\b(?:un-?used|dead|unbenutzt\w*|ungenutzt\w*|unbenötigt\w*|inutilisé\w*|sin usar)\b", re.IGNORECASE
-)
-DUPLICATE = re.compile(r"\b(?:duplicat\w*|repeated|doubl\w*|doppelt\w*)\b", re.IGNORECASE)
 PRINTS = re.compile(
     r"\A\s*(?:(?:self|this)\.|std::)?_*"
     r"(?:print|console|(?i:log|logger|logging)|echo|printf|println|fmt|System|puts|warn)\b"
@@ -273,13 +209,13 @@ class RemovalRequest:
 
     @classmethod
     def _of_words(cls, instruction: str, old: Sequence[Statement]) -> RemovalRequest:
-        objects = [instruction] if OTHER_LANGUAGES.search(instruction) else _objects(instruction)
+        objects = [instruction] if REMOVAL["other_languages"].search(instruction) else _objects(instruction)
         text = " ".join(objects)
         words = [term for found in TERM.findall(text) if (term := next(filter(None, found), ""))]
         names, known = {each.name for each in old}, {word for each in old for word in each.words}
         terms = [word for word in words if word in names or (CODE_LIKE.search(word) and _is_known(word, known))]
         kinds = [kind for kind in KINDS if re.search(rf"\b{kind}", text, re.IGNORECASE)]
-        is_precise = bool((terms or kinds in (["import"], ["include"])) and ONLY_REMOVAL.match(instruction))
+        is_precise = bool((terms or kinds in (["import"], ["include"])) and REMOVAL["alone"].match(instruction))
         terms = terms or [word for word in words if word in known and not _is_kind(word) and len(word) > 2]
         return cls(text, tuple(terms), tuple(kinds), tuple(old), is_precise)
 
@@ -293,16 +229,16 @@ class RemovalRequest:
 
     @property
     def _is_general(self) -> bool:
-        return any(pattern.search(self.text) for pattern in (NEEDLESS, UNUSED, DUPLICATE, EVERYTHING))
+        return any(REMOVAL[each].search(self.text) for each in ("needless", "unused", "duplicate", "everything"))
 
     def _of_kind(self, gone: Sequence[Statement]) -> list[Statement]:
         """Those of a kind that is named, else those that nothing uses: what else is needless, a person has to say."""
-        if not self.kinds and not (self._is_general and ALL_CODE.search(self.text)):
+        if not self.kinds and not (self._is_general and REMOVAL["all_code"].search(self.text)):
             return []  # "the unnecessary else" is no function
         found = [each for each in gone if not self.kinds or any(KINDS[kind](each) for kind in self.kinds)]
-        if UNUSED.search(self.text) or (NEEDLESS.search(self.text) and not self.kinds):
+        if REMOVAL["unused"].search(self.text) or (REMOVAL["needless"].search(self.text) and not self.kinds):
             found = [each for each in found if self._is_unused(each)]
-        elif DUPLICATE.search(self.text):
+        elif REMOVAL["duplicate"].search(self.text):
             found = [each for each in found if sum(each.words == other.words for other in self.old) > 1]
         is_one = any(
             re.search(rf"\b{kind}\b", self.text, re.IGNORECASE) for kind in self.kinds if kind not in MASS_NOUNS
@@ -325,12 +261,16 @@ def _is_kind(word: str) -> bool:
 
 def _objects(instruction: str) -> list[str]:
     """What follows each verb of a removal, up to what says where, or by what."""
-    objects, instruction = list[str](), KEEPING.sub("", instruction)
-    for verb in WORDS[May.LOSE].finditer(instruction):
-        rest = instruction[verb.end() :]
-        end = next((each for each in END_OF_OBJECT.finditer(rest) if rest[: each.start()].count("`") % 2 == 0), None)
-        objects.append(rest[: end.start()] if end else rest)
+    instruction = REMOVAL["keeping"].sub("", instruction)
+    verbs = WORDS[May.LOSE].finditer(instruction)
+    objects = (text_before(REMOVAL["end_of_object"], instruction[verb.end() :]) for verb in verbs)
     return [each for each in objects if each.strip()]
+
+
+def text_before(end: re.Pattern[str], text: str) -> str:
+    """The text up to the first such end that does not stand in backticks."""
+    found = next((each for each in end.finditer(text) if text[: each.start()].count("`") % 2 == 0), None)
+    return text[: found.start()] if found else text
 
 
 def _is_known(word: str, known: set[str]) -> bool:

@@ -12,49 +12,25 @@ from pathlib import Path
 
 from specchat.context.workspace_roots import WorkspaceRoots
 from specchat.errors import UsageError
+from specchat.syntax.languages import language_tables
 
 FILE_AND_INSTRUCTION = re.compile(
     r"(?P<quote>[`\"']?)(?P<file>.+?)(?P=quote)(?::(?P<lines>\d+(?:-\d+)?))?(?=\s)\s+(?P<instruction>.+)", re.DOTALL
 )
-EDIT_VERBS = (
-    "add", "change", "clean", "convert", "correct", "delete", "drop", "edit", "extract", "fix", "format", "improve",
-    "inline", "insert", "make", "modernize", "modify", "move", "optimize", "port", "refactor", "reformat", "remove",
-    "rename", "reorder", "replace", "rewrite", "shorten", "simplify", "sort", "split", "translate", "turn", "update",
-    "use", "wrap",
-)  # fmt: skip
-POLITE_WORDS = r"(?:please|kindly|can you|could you|would you|now|then|also|and|,)"
-EDIT_INSTRUCTION = re.compile(
-    rf"\W*(?:{POLITE_WORDS}\W+)*(?:in\s+\S+,?\s+)?(?:{'|'.join(EDIT_VERBS)})\b", re.IGNORECASE
-)
+TABLES = language_tables(Path(__file__).with_suffix(".toml"))
+EDIT, QUESTION = TABLES["edit"], TABLES["question"]
+VERBS, POLITE_WORDS = "|".join(EDIT["verbs"].split()), rf"\W*(?:(?:{'|'.join(EDIT['polite'])})\W+)*"
+EDIT_INSTRUCTION = re.compile(rf"{POLITE_WORDS}(?:in\s+\S+,?\s+)?(?:{VERBS})\b", re.IGNORECASE)
 NEW_FILE_INSTRUCTION = re.compile(
-    rf"\W*(?:{POLITE_WORDS}\W+)*(?:create|write|make|add)\s+(?:(?:a|an|the|new|empty|file|called|named)\s+)*"
+    rf"{POLITE_WORDS}(?:create|write|make|add)\s+(?:(?:a|an|the|new|empty|file|called|named)\s+)*"
     r"(?P<quote>[`\"']?)(?P<file>[\w./-]+\.\w+)(?P=quote)(?=[\s,:]|\Z)",
     re.IGNORECASE,
 )
-
-# A question begins with one of these, after politeness. The weaker ones need a question mark.
 QUESTION_OPENING = re.compile(
-    r"\W*(?:(?:please|kindly|can you|could you|would you|now|bitte|kannst du|s'il te plaît|por favor)\W+)*"
-    r"(?:explain|describe|clarify|what|why|how(?! about)|tell me|show me (?:how|why|what|where)|walk me through"
-    r"|help me (?:to )?understand|i (?:do not|don't|don’t) understand"
-    r"|erklär\w*|beschreib\w*|warum|wieso|weshalb|wie|was"
-    r"|expli(?:que|quez|ca|came)|décri(?:s|vez)|pourquoi|comment (?:fonctionne|marche|ça)|que|qu'est-ce"
-    r"|por qué|qué|cómo|describe)(?!\w)",
-    re.IGNORECASE,
+    rf"\W*(?:(?:{'|'.join(QUESTION['polite'])})\W+)*(?:{'|'.join(QUESTION['openings'])})(?!\w)", re.IGNORECASE
 )
-WEAK_OPENING = re.compile(
-    r"\W*(?:is|are|was|were|does|do|did|should|who|which|where|when|ist|sind|macht|est-ce|es)\b", re.IGNORECASE
-)
-# A word that may ask for a change, in any place. A question that has one is an instruction, too.
-CHANGE_WORDS = re.compile(
-    rf"\b(?:{'|'.join(EDIT_VERBS)}|allow|append|apply|avoid|combine|complete|create|define|disable|enable|ensure|expand"
-    r"|extend|generate|handle|implement|introduce|merge|put|raise|reduce|reverse|set|speed|support|swap|transform|try"
-    r"|undo|write|instead|\w*(?:comment|docstring|documentation|annotation)s?|type hints?"
-    r"|kommentar\w*|mache?|ändere?|füge?|schreibe?|ersetze?|entferne?|benenne?|übersetze?|verbessere?|nutze?|verwende?"
-    r"|commentaires?|ajoute\w*|change\w*|supprime\w*|remplace\w*|corrige\w*|écri\w+|traduis\w*|améliore\w*|renomme\w*"
-    r"|comentarios?|añad\w+|cambia\w*|elimina\w*|reemplaza\w*|escrib\w+|traduc\w+|mejora\w*|renombra\w*)\b",
-    re.IGNORECASE,
-)
+WEAK_OPENING = re.compile(rf"\W*(?:{'|'.join(QUESTION['weak_openings'].split())})\b", re.IGNORECASE)
+CHANGE_WORDS = re.compile(rf"\b(?:{VERBS}|{'|'.join(TABLES['change']['words'])})\b", re.IGNORECASE)
 
 
 def is_question(instruction: str) -> bool:

@@ -1,17 +1,17 @@
 """From the words of an instruction to operations, without a model: all of the words, or none.
 
-A few plain English patterns, which have to match the whole instruction: "rename add to plus and make it faster" is no
-operation, and neither is anything that names no exact thing. Of the text it knows the names: "rename value to amount"
-is an operation where there is a `value`.
+A few plain English patterns (`parse_instruction.toml`), which have to match the whole instruction: "rename add to plus
+and make it faster" is no operation, and neither is anything that names no exact thing. Of the text it knows the names:
+"rename value to amount" is an operation where there is a `value`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from specchat.edit.operations import (
     AddParameter,
@@ -25,43 +25,16 @@ from specchat.edit.operations import (
     SetValue,
     SortImports,
 )
+from specchat.syntax.languages import language_tables
 
 MAX_CHARACTERS = 300
-words_of = re.compile(r"\w+").findall
-KINDS: Mapping[NameKind, str] = {
-    NameKind.FUNCTION: "(?:(?:local|inner|nested|private|helper) )?function|func|helper",
-    NameKind.METHOD: "method",
-    NameKind.CLASS: "class",
-    NameKind.VARIABLE: "(?:local |global |loop )?variable|local|global|var",
-    NameKind.PARAMETER: "(?:keyword )?argument|parameter|param|arg",
-    NameKind.ATTRIBUTE: "attribute|field|property|member",
-    NameKind.IMPORT: "import|alias",
-    NameKind.CONSTANT: "constant|const|static|setting",
-    NameKind.TYPE: "type|struct|interface|enum",
-}
-THINGS: Mapping[Removable, tuple[str, str]] = {  # one, and several
-    Removable.PRINTS: (r"print(?:\(\))?(?: statement| call)?", r"print(?:\(\))? (?:statements|calls|lines)|prints"),
-    Removable.LOGGING: ("logg(?:ing|er) call", "log(?:ging|ger)? (?:calls|statements|lines)"),
-    Removable.COMMENTS: ("(?:code )?comment", "(?:code )?comments"),
-    Removable.DOCSTRINGS: ("doc-?string", "doc-?strings"),
-    Removable.UNUSED_IMPORTS: (
-        "unused import",
-        "(?:unused|unneeded) imports|imports (?:that|which) are (?:un|not )used",
-    ),
-}
+TABLES = language_tables(Path(__file__).with_suffix(".toml"))
+KINDS: Mapping[NameKind, str] = {NameKind(kind): words for kind, words in TABLES["kinds"].items()}
+THINGS: Mapping[Removable, Sequence[str]] = {Removable(what): words for what, words in TABLES["things"].items()}
 CONSTANTS: Mapping[str, str] = {"true": "true", "false": "false", "none": "none|null|nil"}
-# Words that are no names unless they stand in quotes: "rename it to something better" names nothing.
-NO_NAMES = frozenset(words_of(
-    "it its this that them these those everything the an to as into in of anything something better shorter longer"
-    " clearer snake_case camelcase pascalcase lowercase uppercase english be and or with for from you me now instead"
-    " called named"
-))  # fmt: skip
-# These, and the words for kinds, are names where the text has them.
-EVERYDAY_WORDS = frozenset(words_of(
-    "all name names file one default value variables functions methods classes constants parameters arguments"
-    " attributes fields properties types imports identifiers first second third last next previous other"
-))  # fmt: skip
-NO_SCOPES = frozenset(words_of("function func class import const struct enum interface type"))  # keywords
+NO_NAMES, EVERYDAY_WORDS, NO_SCOPES = (
+    frozenset(TABLES["words"][key].split()) for key in ("no_names", "everyday", "no_scopes")
+)
 KIND, ARTICLE = "(?:" + "|".join(KINDS.values()) + ")", "(?:the|a|an|my|our|its)"
 NAME = r"[^\W\d][\w$]*(?:-\w+)*(?:(?:\.|::)[^\W\d][\w$]*(?:-\w+)*)*"
 QUOTED = r"`[^`\n]+`|'[^'\n]*'|\"[^\"\n]*\""
@@ -89,23 +62,6 @@ def _scope(group: str) -> str:
     return rf"(?:{ARTICLE} )?(?:{KIND} )?{_quoted(group)}(?: {KIND})?"
 
 
-TARGET = (
-    rf"(?:{ARTICLE} )?(?:(?P<kind>{KIND}) )?(?:named |called )?{_quoted('old')}(?: (?P<kind_after>{KIND}))?"
-    rf"(?: (?:in|of|inside) {_scope('scope')})?"
-)
-NEW = rf"{_quoted('new')}(?: (?:in|of|inside) {_scope('later')})?"
-TO = "(?:to|into|as|->|=>|→)"
-DEFAULT = "(?P<default>default(?: value)?)"
-WITH_DEFAULT = r"(?: ?= ?| (?:with (?:the |a )?default(?: value)?(?: of)?) )"
-ANNOTATION = rf"(?:: ?(?P<annotation>{NAME}(?:\[[\w\s,.|\[\]]+\])?))?"
-FROM = rf"(?: from (?P<old_value>{VALUE}))?"
-OCCURRENCES = (
-    "(?:(?:(?:all|every|each)(?: of)?(?: the)? )?(?:occurrence|use|usage|instance|reference|mention)s? (?:of|to) )?"
-)
-WORDS = "(?:the )?(?:package |project )?(?P<words>[a-z]+(?: [a-z]+){0,3}?)"
-PARAMETER = "(?:new |optional )?(?:parameter|argument)"
-REMOVE = "(?:remove|delete|drop|get rid of)"
-CHANGE = "(?:change|set|update|increase|raise|decrease|lower|reduce|bump)"
 # "calls to log", "console.log calls", "console.log"
 CALLED = re.compile(
     rf"(?:(?P<one_of>call|invocation)|calls|invocations) (?:to|of) (?P<after>[`'\"]?{NAME}[()!`'\"]*)|"
@@ -262,47 +218,31 @@ def _move(match: re.Match[str], code: str) -> Found:
 
 
 Parse = Callable[[re.Match[str], str], Found]
-PATTERNS: Mapping[Parse, tuple[str, ...]] = {
-    _set: (
-        rf"{CHANGE} (?:the )?(?:(?:value|{DEFAULT}) (?:of|for) )?{TARGET}{FROM} to (?P<value>{VALUE})",
-        rf"(?:change|set|update) {TARGET}'s (?:{DEFAULT}|value) to (?P<value>{VALUE})",
-        rf"(?:set|make) {TARGET}(?: ?= ?| to be | be | )(?P<value>{VALUE})",
-        rf"{_quoted('old')} ?= ?(?P<value>{VALUE})",
-        rf"{TARGET} (?:should|must|has to) be (?:set to )?(?P<value>{VALUE})",
-        rf"use (?P<value>{VALUE}) as (?:the )?(?:new )?(?:value|{DEFAULT}) (?:of|for) {TARGET}",
-    ),
-    _set_words: (rf"{CHANGE} {WORDS}(?: {KIND})?{FROM} to (?P<value>{VALUE})",),
-    _rename: (
-        rf"rename (?:from )?{OCCURRENCES}{TARGET} {TO} {NEW}",
-        rf"in(?:side)? {_scope('scope_before')},? rename {TARGET} {TO} {NEW}",
-        rf"{TARGET} should be (?:called|named|renamed to) {NEW}",
-        rf"change the name of {TARGET} (?:to|into) {NEW}",
-        rf"change (?:the )?(?P<kind_alone>{KIND})(?:'s)? name (?:from )?{_quoted('old')} (?:to|into) {NEW}",
-        rf"call {TARGET} {NEW} instead",
-    ),
-    _rename_known: (
-        rf"{_quoted('old')} ?(?:->|=>|→) ?{_quoted('new')}",
-        rf"s(?P<slash>[/|#])(?:\\[b<])?{_quoted('old')}(?:\\[b>])?(?P=slash){_quoted('new')}(?P=slash)g?",
-    ),
-    lambda _match, _code: (SortImports(),): (
-        r"(?:sort|order|reorder) (?:all )?(?:the )?imports?(?: statements)?(?: alphabetically)?",
-        r"put (?:the )?imports in(?: alphabetical)? order",
-    ),
-    _remove: (
-        rf"{REMOVE} (?P<things>(?:[a-z]+ ){{0,3}}calls? (?:to|of) \S+)(?: (?:in|from) {_scope('scope')})?",
-        rf"(?:{REMOVE}|strip) (?P<things>.+?)(?: (?:in|of|from) {_scope('scope')})?",
-    ),
-    _remove_definition: (rf"{REMOVE} {TARGET}",),
-    _move: (rf"(?:move|put) {TARGET} (?:to )?(?P<side>before|above|after|below) {_scope('anchor')}",),
-    _add_parameter: (
-        rf"add (?:{ARTICLE} )?{PARAMETER} {_quoted('new')}{ANNOTATION}{WITH_DEFAULT}(?P<value>{VALUE})`? to {TARGET}",
-    ),
-}
+PARSERS: Mapping[str, Parse] = {
+    "set": _set, "set_words": _set_words, "rename": _rename, "rename_known": _rename_known,
+    "sort_imports": lambda _match, _code: (SortImports(),), "remove": _remove, "remove_definition": _remove_definition,
+    "move": _move, "add_parameter": _add_parameter,
+}  # fmt: skip
 
 
 @cache
 def _rules() -> list[tuple[re.Pattern[str], Parse]]:
-    return [(re.compile(each, re.IGNORECASE), parse) for parse, patterns in PATTERNS.items() for each in patterns]
+    parts = {
+        "article": ARTICLE,
+        "kind": KIND,
+        "name": NAME,
+        "value": VALUE,
+        "old": _quoted("old"),
+        "new": _quoted("new"),
+    }
+    parts |= {f"in_{group}": _scope(group) for group in ("scope", "scope_before", "later", "anchor")}
+    for key, part in TABLES["parts"].items():
+        parts[key] = part.format(**parts)
+    return [
+        (re.compile(pattern.format(**parts), re.IGNORECASE), PARSERS[what])
+        for what, patterns in TABLES["instructions"].items()
+        for pattern in patterns
+    ]
 
 
 def _kind(word: str) -> NameKind:

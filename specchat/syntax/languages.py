@@ -17,9 +17,10 @@ LANGUAGES_FILE = Path(__file__).with_suffix(".toml")
 
 @cache
 def language_tables(file: Path) -> Mapping[str, Any]:
-    """What a file says about languages, by their names. One that `extends` another one has what that one has, too.
+    """What a file says, by the names of its tables, mostly of languages.
 
-    Nested tables are merged, texts are joined, and anything else is replaced.
+    One that `extends` another one has what that one has, too: nested tables are merged, texts are joined, and anything
+    else is replaced.
     """
     tables: dict[str, Any] = {}
     for name, own in tomllib.loads(file.read_text(encoding="utf-8")).items():  # an extended one comes first

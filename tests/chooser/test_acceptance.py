@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isinf
+
 from specchat.chooser.acceptance import AcceptanceStats, TrackedDraft, best_subtree, length_class_of
 from specchat.engine.tree import DraftTree
 
@@ -63,11 +65,11 @@ def test_the_ranks_of_a_tree_are_counted_when_its_comparison_ends():
 
 def test_the_expected_nodes_follow_the_statistics():
     record = AcceptanceStats(0.5)
-    before = record.expected_nodes(8)[0][0]
+    before = next(record.expected_nodes(8))[0]
 
     compared(record, chain(1, 2, 3), (9,))
 
-    assert record.expected_nodes(8)[0][0] < before
+    assert next(record.expected_nodes(8))[0] < before
 
 
 def test_the_next_node_may_be_as_deep_as_the_last_one():
@@ -76,14 +78,26 @@ def test_the_next_node_may_be_as_deep_as_the_last_one():
 
     compared(record, fork, (9,))
 
-    assert [depth for _probability, depth in record.expected_nodes(3)] == [1, 2, 2]
+    assert [depth for _probability, depth, _later in record.expected_nodes(3)] == [1, 2, 2]
 
 
 def test_a_tree_that_used_its_budget_is_expected_to_grow():
     record = AcceptanceStats(0.5)
     compared(record, chain(1, 2), (9,))
-    longer = len(record.expected_nodes(8))
+    longer = len(list(record.expected_nodes(8)))
 
     record.add_proposal(chain(1, 2), requested_tokens=8)
 
-    assert (longer, len(record.expected_nodes(8))) == (6, 2)
+    assert (longer, len(list(record.expected_nodes(8)))) == (6, 2)
+
+
+def test_the_later_ranks_of_a_draft_bring_no_more_than_is_said():
+    record = AcceptanceStats(0.9)
+    for _ in range(4):
+        compared(record, chain(1, 2, 3), (1, 2, 3, 4))
+
+    nodes = list(record.expected_nodes(8))
+
+    for number, (_probability, _depth, later) in enumerate(nodes, start=1):
+        assert sum(probability for probability, _, _ in nodes[number:]) <= later
+    assert [isinf(later) for _, _, later in nodes] == [True] * 3 + [False] * 5

@@ -20,6 +20,7 @@ from tests.cover import matrix
 from tests.each_row import each_row
 from tools.replay_chooser import (
     MAX_DRAFT_TOKENS,
+    ChosenTrees,
     CostTable,
     FixedSizeReplay,
     RecordedTree,
@@ -411,3 +412,16 @@ def test_a_free_machine_drafts_and_a_steep_one_does_not():
 
     assert sum(step.draft_tokens for step in played(Replayer(free), [trace])) > STEPS
     assert sum(step.draft_tokens for step in played(Replayer(dear), [trace])) < STEPS // 20
+
+
+def test_trees_are_narrow_where_rows_cost_and_wide_where_they_are_free():
+    answers = [trace for trace in read_traces(FOLDER) if trace.temperature == 0 and trace.kind == "chat"]
+    blocks, free = (ChosenTrees.of(TABLES[name], answers) for name in ("cpu", "flat"))
+
+    assert 3 < blocks.draft_tokens < 4  # a chain with a sibling or two at the first token
+    assert 1 < blocks.first_tokens < 3
+    assert blocks.depth + blocks.first_tokens - 1 > 0.8 * blocks.draft_tokens
+    assert free.depth + free.first_tokens - 1 < 0.6 * free.draft_tokens
+    assert free.draft_tokens > 2 * blocks.draft_tokens
+    assert free.widest > 2 * blocks.widest
+    assert free.tokens_per_step > blocks.tokens_per_step
