@@ -16,7 +16,7 @@ from specchat.weights.gguf.gguf_tokenizer import tokenizer_files
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
 from tests.each_row import each_row
-from tests.gguf_models import write_gguf
+from tests.gguf_models import network, write_gguf
 
 HUGE = 2**60
 SECONDS = 5  # of the processor, which other processes do not delay; a refusal takes milliseconds
@@ -217,13 +217,20 @@ GEMMA4_CONTRADICTIONS = {
 }
 
 
+@pytest.fixture(scope="module")
+def gemma4():
+    return network("gemma4")
+
+
 @each_row("contradiction", GEMMA4_CONTRADICTIONS)
-def test_sizes_of_each_layer_that_do_not_fit_are_one_clear_line(tmp_path, contradiction):
+def test_sizes_of_each_layer_that_do_not_fit_are_one_clear_line(tmp_path, gemma4, contradiction):
     metadata, message = GEMMA4_CONTRADICTIONS[contradiction]
     entries = {f"gemma4.{key}": value for key, value in metadata.items()}
 
+    path = write_gguf(tmp_path / "model.gguf", "gemma4", metadata=entries, model=gemma4)
+
     with pytest.raises(ModelError, match=message) as caught:
-        load_model(prepared_gguf(write_gguf(tmp_path / "model.gguf", "gemma4", metadata=entries)), LoadOptions())
+        load_model(prepared_gguf(path), LoadOptions())
 
     assert "\n" not in str(caught.value)
 
@@ -265,10 +272,10 @@ def test_queries_that_are_scaled_later_end_the_context_there(tmp_path):
     assert json.loads((folder / "config.json").read_text())["max_position_embeddings"] == 256
 
 
-def test_keys_that_no_layer_reads_are_left_in_the_file(tmp_path):
+def test_keys_that_no_layer_reads_are_left_in_the_file(tmp_path, gemma4):
     """Published Gemma 4 checkpoints may have keys of layers that read those of an earlier layer."""
     unread = {"blk.4.attn_k.weight": numpy.zeros((64, 64), numpy.float32)}
-    folder = prepared_gguf(write_gguf(tmp_path / "model.gguf", "gemma4", tensors=unread))
+    folder = prepared_gguf(write_gguf(tmp_path / "model.gguf", "gemma4", tensors=unread, model=gemma4))
 
     assert "blk.4.attn_k" not in (folder / "gguf.json").read_text()
 

@@ -339,8 +339,8 @@ def _rope(keys: _Keys, family: _Family, head_size: int, default_base: float = 10
         original = keys.size("rope.scaling.original_context_length")
         rope = {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original}
         sharpening = keys.number("rope.scaling.attn_factor", 1.0)
-        if multiplier := keys.value("rope.scaling.yarn_log_multiplier"):
-            sharpening /= 1 + 0.1 * multiplier * math.log(factor)
+        if keys.value("rope.scaling.yarn_log_multiplier"):
+            sharpening /= 1 + 0.1 * keys.number("rope.scaling.yarn_log_multiplier") * math.log(max(factor, 1.0))
         if sharpening != 1:
             rope["attention_factor"] = sharpening * (1 + 0.1 * math.log(factor))
         return {**base, **rope, **family.yarn}
