@@ -28,6 +28,7 @@ CACHE_VARIABLE = "SPECCHAT_CACHE"
 MODELS_VARIABLE = "SPECCHAT_MODELS"
 RUNTIME_VARIABLE = "SPECCHAT_RUNTIME"
 KV_FILE_ENDING = ".kv"
+HUB_PREFIX = "hf:"
 XDG_RUNTIME_VARIABLE = "XDG_RUNTIME_DIR"
 STARTER_DRAFTERS = Path(__file__).parent / "starter_heads"  # heads and a draft model that are trained for the starter
 
@@ -189,9 +190,14 @@ def usual_state_folders() -> tuple[Path, ...]:
     return _usual_folder(_CONFIG), _usual_folder(_CACHE), data / "models", data
 
 
+def hub_id(source: str) -> str:
+    """`org/name` of a source that may say `hf:` before it, and one GGUF file of it after a colon."""
+    return source.removeprefix(HUB_PREFIX).partition(":")[0]
+
+
 def is_hub_id(source: str) -> bool:
     """Whether a source of a model is written as org/name, and names no path."""
-    return source.count("/") == 1 and not source.startswith((".", "/", "~", "embedded/"))
+    return hub_id(source).count("/") == 1 and not source.startswith((".", "/", "~", "embedded/"))
 
 
 def hub_cache_folder() -> Path:
@@ -202,21 +208,27 @@ def hub_cache_folder() -> Path:
     return Path(home).expanduser() / "hub"
 
 
-def hub_repo_folder(hub_id: str) -> Path:
+def hub_repo_folder(source: str) -> Path:
     """Where that cache has everything of a hub id."""
-    return hub_cache_folder() / f"models--{hub_id.replace('/', '--')}"
+    return hub_cache_folder() / f"models--{hub_id(source).replace('/', '--')}"
 
 
-def hub_snapshot(hub_id: str) -> Path | None:
-    """The folder with the files of a hub id in that cache: those of its main branch, else the newest; None for none."""
-    folder = hub_repo_folder(hub_id)
+def hub_snapshot(source: str) -> Path | None:
+    """The folder with the files of a hub id in that cache; None for none, and for the name of one GGUF file of it."""
+    is_file = ":" in source.removeprefix(HUB_PREFIX)
+    return None if is_file else next(iter(hub_snapshots(source)), None)
+
+
+def hub_snapshots(source: str) -> list[Path]:
+    """All its folders in that cache: that of its main branch first, then the newest."""
+    folder = hub_repo_folder(source)
     main = folder / "refs" / "main"
     try:
         commit = main.read_text(encoding="utf-8").strip() if main.is_file() else ""
         snapshots = [(path.name == commit, path.stat().st_mtime, path) for path in (folder / "snapshots").iterdir()]
     except OSError:
-        return None
-    return max(snapshots)[2] if snapshots else None
+        return []
+    return [path for *_, path in sorted(snapshots, reverse=True)]
 
 
 def local_model_folder(source: str) -> Path | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.errors import ModelError
-from specchat.hub.find_models import local_path
+from specchat.hub.find_models import model_path
 from specchat.hub.local_models import LocalModel, cached_folder, locate_model
 from specchat.hub.memory_plan import weight_bytes
 from specchat.hub.recommend import format_gib
@@ -54,10 +54,9 @@ def _model_names(models: Models) -> Iterator[str]:
 
 
 def pending_model(source: str) -> PendingModel:
-    path = local_path(source) or cached_folder(source)
-    if path is not None:
-        return PendingModel(source, _bytes_of(path), is_on_disk=True)
     try:
+        if path := model_path(source) or cached_folder(source):
+            return PendingModel(source, _bytes_of(path), is_on_disk=True)
         located = locate_model(source)
         return PendingModel(source, weight_bytes(located.architecture, "bf16"), is_on_disk=located.folder is not None)
     except ModelError:
@@ -66,6 +65,6 @@ def pending_model(source: str) -> PendingModel:
 
 def _bytes_of(path: Path) -> int | None:
     try:
-        return path.stat().st_size if path.is_file() else LocalModel(path.name, path).bytes
+        return LocalModel(path.name, path).bytes
     except OSError:
         return None  # the loader reports what cannot be read

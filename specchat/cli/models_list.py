@@ -56,7 +56,9 @@ def _print_rows(rows: Iterator[tuple[str, ...]], sizes: Sequence[int]) -> None:
                 print_rows(f"    {rest}")
         else:
             columns = "".join(f"{each:>{size}}" for each, size in zip(numbers, sizes, strict=True))
-            line = f"{name:<{NAME_COLUMNS - 1}} {columns}  "
+            if has_own_line := len(name) >= NAME_COLUMNS and any(numbers):
+                print_rows(name)
+            line = f"{'' if has_own_line else name:<{NAME_COLUMNS - 1}} {columns}  "
             print_rows(f"{line}{words}".rstrip(), len(line))
 
 

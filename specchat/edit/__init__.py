@@ -1,9 +1,9 @@
 """Answers in, changes of files out: read what a model wrote, hold it to the contract, write it, undo it.
 
 source_text.py                    a file as text, and its encoding
-edit_intent.py                    "/edit" and plain sentences -> file, instruction
+edit_intent.py, .toml             "/edit" and plain sentences -> file, instruction
 operations.py                     what a syntax tree can do, as values
-parse_instruction.py              words -> operations, by a few English patterns
+parse_instruction.py, .toml       words -> operations, by a few English patterns
 edit_plan.py                      the ways: the whole file, regions, search/replace blocks
 edit_turn.py                      one request to the model and its events
 answer_watch.py                   ends an answer that cannot become the file
@@ -13,8 +13,8 @@ sketch.py                         code with gaps for what stays: merged where th
 sketch_places.py                  which lines of a file the lines of a sketch are
 answer_check.py                   refusals, omissions, prose, loops, an answer that is a part of the file
 contract.py                       a new text changes what was asked for: the rest is put back, or a reason to refuse
-asked_changes.py                  what an instruction lets change: by its operation, else by its words
-added_things.py                   whether what was to be added is there
+asked_changes.py, .toml           what an instruction lets change: by its operation, else by its words
+added_things.py, .toml            whether what was to be added is there
 changed_statements.py             which changed statements it asks for
 statement_pairs.py                which statement of the new text each old one became
 postconditions.py                 what stays equal when one kind of change is asked for; tabs and blanks

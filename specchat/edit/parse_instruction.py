@@ -42,15 +42,10 @@ NUMBER = r"[-+]?(?:0[xob][\da-f_]+|\d[\d_]*(?:\.\d+)?(?:e[-+]?\d+)?)"
 VERSION_SUFFIX = r"(?:[-+.]?[a-zA-Z][\w.+-]*)?"
 VERSION = rf"v?\d+(?:\.\d+){{2,}}{VERSION_SUFFIX}"  # 0.2.0, 1.0.0-rc.1
 VALUE = rf"{QUOTED}|{NUMBER}|{VERSION}|\b(?:{'|'.join(CONSTANTS.values())})\b"
-POLITE = re.compile(r"\A(?:(?:please|now|just|also|(?:can|could|would|will) you|let's)[\s,]+)+", re.IGNORECASE)
-CLOSING = re.compile(
-    r"(?:[\s,]+(?:please|thanks|thank you|everywhere|throughout|"
-    r"(?:in|from) (?:the|this) (?:whole |entire )?(?:file|module|code)|"
-    r"at the top(?: of the file)?|"
-    r"and (?:update|fix|rename) (?:all )?(?:its |the )?(?:uses|usages|references|callers)))+\Z",
-    re.IGNORECASE,
-)
-JOINT = re.compile(r"(?:\s*[,;.]\s*|\s+)(?:and then|and also|and|then)\s+|\s*[,;.]\s+", re.IGNORECASE)
+AROUND = {
+    key: re.compile("".join(words.split("\n")).format(name=NAME), re.IGNORECASE)
+    for key, words in TABLES["around"].items()
+}
 
 
 def _quoted(group: str) -> str:
@@ -62,13 +57,6 @@ def _scope(group: str) -> str:
     return rf"(?:{ARTICLE} )?(?:{KIND} )?{_quoted(group)}(?: {KIND})?"
 
 
-# "calls to log", "console.log calls", "console.log"
-CALLED = re.compile(
-    rf"(?:(?P<one_of>call|invocation)|calls|invocations) (?:to|of) (?P<after>[`'\"]?{NAME}[()!`'\"]*)|"
-    rf"(?P<before>[`'\"]?{NAME}[()!`'\"]*) (?:(?P<one>call|statement|line)|calls|statements|lines)|"
-    rf"(?P<alone>[`'\"]?[^\W\d]\w*(?:\.\w+)+[()!`'\"]*)",
-    re.IGNORECASE,
-)
 Found = tuple[Operation, ...]
 
 
@@ -99,7 +87,7 @@ def _parse_all(text: str, code: str, earlier: Operation | None = None) -> Found:
     text = _strip(text)
     if found := _parse_one(text, code, earlier):
         return found
-    for joint in JOINT.finditer(text):
+    for joint in AROUND["joint"].finditer(text):
         first = _parse_one(_strip(text[: joint.start()]), code, earlier)
         if first and (rest := _parse_all(text[joint.end() :], code, first[-1])):
             return (*first, *rest)
@@ -108,7 +96,7 @@ def _parse_all(text: str, code: str, earlier: Operation | None = None) -> Found:
 
 def _strip(text: str) -> str:
     """The instruction without politeness, "everywhere" and the like, and punctuation."""
-    return CLOSING.sub("", POLITE.sub("", text.strip()).rstrip(" .!?")).rstrip(" .!?,;")
+    return AROUND["closing"].sub("", AROUND["polite"].sub("", text.strip()).rstrip(" .!?")).rstrip(" .!?,;")
 
 
 def _parse_one(text: str, code: str, earlier: Operation | None) -> Found:
@@ -159,7 +147,7 @@ def _rename_known(match: re.Match[str], code: str) -> Found:
 
 def _remove(match: re.Match[str], code: str) -> Found:
     scope = match["scope"] or ""
-    parts = JOINT.split(match["things"]) if _are_names(match, code, "scope") else []
+    parts = AROUND["joint"].split(match["things"]) if _are_names(match, code, "scope") else []
     found = [_thing(part.strip(), code) for part in parts]
     return tuple(replace(each, scope=scope) for each in found if each) if all(found) else ()
 
@@ -179,7 +167,7 @@ def _thing(text: str, code: str) -> Remove | None:
             return Remove(what)
         if re.fullmatch(one, text, re.IGNORECASE):
             return Remove(what, is_single=not every)
-    called = CALLED.fullmatch(text)
+    called = AROUND["called"].fullmatch(text)
     name = re.sub("[`'\"()!]", "", (called["before"] or called["after"] or called["alone"])) if called else ""
     if not called or not re.search(rf"(?<![\w.]){re.escape(name)}!?\s*\(", code):
         return None

@@ -61,6 +61,10 @@ class EngineLoader:
 
         return EngineMemory(*planned_bytes(profile))
 
+    def has_changed_files(self, engine: Engine) -> bool:
+        """Whether the files of its models changed on the disk since they were loaded."""
+        return _is_local(engine) and engine.has_changed_files()
+
     def free_bytes(self, device: str) -> int:
         """What a device has left."""
         from specchat.loading.engine_memory import free_bytes

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from threading import Event as Flag
 
 from specchat.chat.events import Event
+from specchat.errors import SpecchatError
 from specchat.host.engine_interface import Completer, Engine, EngineMemory
 from specchat.host.engine_loader import EngineLoader
 from specchat.profile.keys import Profile
@@ -91,6 +92,13 @@ class LoadedEngines:
         loaded.close()
         self.refresh_memory(max_age_seconds=0.0)
 
+    def close_outdated(self, busy: Collection[LoadedEngine]) -> None:
+        """Close the engines whose files have changed, unless they compute: the next turn loads what is there now."""
+        for loaded in self:
+            if loaded not in busy and self.loader.has_changed_files(loaded.engine):
+                log.info("unloading %s, whose files have changed", self.loader.describe(loaded.profile))
+                self.close(loaded)
+
     def remove(self, loaded: LoadedEngine) -> None:
         """Forget an engine without closing it."""
         self._by_key.pop(loaded.key, None)
@@ -131,7 +139,7 @@ class LoadedEngines:
         if not self._by_key:
             return Room()
         memory = self.loader.memory_of(profile)
-        others = [each for each in self if self._planned(each).device == memory.device]
+        others = [each for each in self if self._planned(each, memory.device).device == memory.device]
         if not others or memory.needed_bytes == 0:
             return Room()
         now = time.monotonic()
@@ -150,14 +158,19 @@ class LoadedEngines:
             return True
         if memory.needed_bytes is None:
             return False
-        closed = [each for each in self if each not in kept and self._planned(each).device == memory.device]
+        device = memory.device
+        closed = [each for each in self if each not in kept and self._planned(each, device).device == device]
         freed = sum(each.held_bytes for each in closed)
-        growth = sum(max((self._planned(each).needed_bytes or 0) - each.held_bytes, 0) for each in kept)
-        return memory.needed_bytes + growth <= self.loader.free_bytes(memory.device) + freed
+        growth = sum(max((self._planned(each, device).needed_bytes or 0) - each.held_bytes, 0) for each in kept)
+        return memory.needed_bytes + growth <= self.loader.free_bytes(device) + freed
 
-    def _planned(self, loaded: LoadedEngine) -> EngineMemory:
+    def _planned(self, loaded: LoadedEngine, device: str) -> EngineMemory:
+        """What an engine was planned to hold, else what it holds, where its device counts as this one."""
         if loaded.planned_memory is None:
-            loaded.planned_memory = self.loader.memory_of(loaded.profile)
+            try:
+                loaded.planned_memory = self.loader.memory_of(loaded.profile)
+            except (SpecchatError, OSError):  # its files are gone, and others still want to load
+                return EngineMemory(device, loaded.held_bytes)
         return loaded.planned_memory
 
     def _missing(self, memory: EngineMemory, profile: Profile, kept: Sequence[LoadedEngine]) -> str:

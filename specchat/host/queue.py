@@ -100,6 +100,8 @@ class TurnQueue:
     def run(self) -> None:
         while not self.models.stop_requested.is_set():
             self._wait_for_work()
+            if self._waiting:
+                self.models.engines.close_outdated(self._busy_engines())
             self.models.do_pending_work(is_busy=bool(self._running))
             self._start_completion()
             self._start_turns()

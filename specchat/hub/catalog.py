@@ -19,6 +19,7 @@ from typing import Any
 from specchat.errors import ModelError
 from specchat.hub.architecture import EXPERT, HEAD, LINEAR, Architecture, Matrix
 from specchat.hub.config_architecture import active_parameters, dimensions_from_config, expert_counts, head_kv_layers
+from specchat.paths import HUB_PREFIX
 from specchat.profile.keys import EMBEDDED, STARTER
 
 CATALOG_FILE = Path(__file__).with_name("catalog.toml")
@@ -108,7 +109,7 @@ def catalog_review_date() -> date:
 
 def find_entry(name: str) -> CatalogEntry | None:
     """Find an entry by hub id, by the id of a model of the same shape, or by name without organization."""
-    entries = catalog()
+    entries, name = catalog(), name.removeprefix(HUB_PREFIX)
     if entry := entries.get(name):
         return entry
     lowercase = name.lower()

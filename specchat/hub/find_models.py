@@ -12,7 +12,7 @@ from pathlib import Path
 from specchat.errors import ModelError
 from specchat.hub.catalog import did_you_mean
 from specchat.hub.safetensors_headers import cached_model_folder
-from specchat.paths import is_hub_id
+from specchat.paths import HUB_PREFIX, is_hub_id
 from specchat.profile.keys import STARTER
 from specchat.profile.shipped_drafters import starter_drafter
 from specchat.weights.gguf.gguf_preparation import Report, find_prepared, no_report, prepared_gguf
@@ -32,7 +32,11 @@ def find_model(source: str, role: str = "target", report: Report = no_report) ->
         return _local_head(source) or _fetch(source, report, is_draft=True)
     if gguf := local_gguf(source):
         return prepared_gguf(gguf, report)
-    return _local_folder(source, role) or _checked_folder(_fetch(source, report), source)
+    if folder := _local_folder(source, role):
+        return folder
+    fetched = _fetch(source, report)
+    gguf = local_gguf(source)
+    return prepared_gguf(gguf, report) if gguf else _checked_folder(fetched, source)
 
 
 def find_local_model(source: str, role: str = "target") -> Path | None:
@@ -50,13 +54,18 @@ def absolute_source(source: str) -> str:
     """The same model for a process in another folder, and with another OLLAMA_MODELS."""
     if source.startswith(OLLAMA_PREFIX) and os.environ.get(OLLAMA_VARIABLE):
         source = str(local_gguf(source))
-    return str(Path(source).absolute()) if source and Path(source).exists() else source
+    return str(Path(source).absolute()) if source and Path(source).exists() else source.removeprefix(HUB_PREFIX)
 
 
 def _fetch(source: str, report: Report = no_report, *, is_draft: bool = False) -> Path:
     from specchat.hub.pull import fetch_from_hub  # imports huggingface_hub
 
     return fetch_from_hub(source, report, is_draft=is_draft)
+
+
+def model_path(source: str) -> Path | None:
+    """The GGUF file, folder or other file of a model on this disk; None for a hub id of safetensors."""
+    return local_gguf(source) or local_path(source)
 
 
 def local_path(source: str, role: str = "target") -> Path | None:

@@ -5,26 +5,29 @@ Reads names and headers only. Uses no network and imports neither torch nor hugg
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.errors import ModelError
 from specchat.hub.architecture import HEAD, Architecture
 from specchat.hub.catalog import did_you_mean, find_entry
-from specchat.hub.find_models import local_path
+from specchat.hub.find_models import model_path
 from specchat.hub.safetensors_headers import has_weights, read_architecture
-from specchat.paths import hub_cache_folder, hub_snapshot, read_json_object, starter_file, starter_folder
+from specchat.paths import hub_cache_folder, hub_snapshot, hub_snapshots, read_json_object, starter_file, starter_folder
 from specchat.profile.keys import STARTER
 from specchat.weights.gguf.gguf_file import read_gguf, shard_paths
-from specchat.weights.gguf.gguf_sources import OLLAMA_PREFIX, gguf_models, local_gguf, ollama_manifests
+from specchat.weights.gguf.gguf_sources import (
+    OLLAMA_PREFIX,
+    gguf_models,
+    lm_studio_models,
+    local_gguf,
+    ollama_manifests,
+)
 from specchat.weights.load_options import EMBEDDED
 
 EMBEDDED_ROLES = ("target", "draft", "eagle3", "mtp")
 CACHE_FOLDER_PREFIX = "models--"
-LM_STUDIO_FOLDERS = ("~/.lmstudio/models", "~/.cache/lm-studio/models")
-LM_STUDIO_POINTER = "~/.lmstudio-home-pointer"  # a file with the path of its folder, where the user moved it
 
 
 @dataclass(frozen=True)
@@ -89,9 +92,7 @@ def local_models() -> Iterator[LocalModel]:
     )
     if folder := cached_folder(STARTER):
         yield LocalModel(STARTER, folder)
-    cache = hub_cache_folder()
-    for folder in sorted(cache.glob(f"{CACHE_FOLDER_PREFIX}*--*")) if cache.is_dir() else ():
-        name = folder.name.removeprefix(CACHE_FOLDER_PREFIX).replace("--", "/", 1)
+    for name in _cached_hub_ids():
         snapshot = cached_folder(name)
         if snapshot and (any(snapshot.glob("*.safetensors")) or not gguf_models(snapshot)):
             yield LocalModel(name, snapshot)
@@ -107,37 +108,23 @@ def models_of_other_programs() -> Iterator[LocalModel]:
     """Every model of Ollama and LM Studio, and every GGUF file in the hub's cache; named as `--target` expects it."""
     for manifest in ollama_manifests():
         yield LocalModel(f"{OLLAMA_PREFIX}{manifest.name}", manifest.path)
-    for folder in _lm_studio_folders():
-        yield from _models_below(folder.glob("*/*"))
-    yield from _gguf_files(hub_cache_folder().glob("models--*/snapshots/*"))
-
-
-def _lm_studio_folders() -> list[Path]:
-    """The folders with models, each as publisher/model."""
-    folders = [Path(each).expanduser() for each in LM_STUDIO_FOLDERS]
-    try:
-        home = Path(LM_STUDIO_POINTER).expanduser().read_text(encoding="utf-8").strip()
-    except (OSError, ValueError):
-        home = ""
-    candidates = [*folders, Path(home, "models")] if home else folders
-    return list(dict.fromkeys(folder.resolve() for folder in candidates if folder.is_dir()))
-
-
-def _models_below(folders: Iterable[Path]) -> Iterator[LocalModel]:
-    for folder in sorted(each for each in folders if each.is_dir()):
+    for name, folder in sorted(lm_studio_models().items()):
         if (folder / "config.json").is_file():
             yield LocalModel(str(folder), folder)
-        yield from _gguf_files([folder])
+        yield from (LocalModel(f"lmstudio:{name}:{label}", path) for label, path in gguf_models(folder).items())
+    for name in _cached_hub_ids():
+        models = gguf_models(*hub_snapshots(name))
+        yield from (LocalModel(f"{name}:{label}", path) for label, path in models.items())
 
 
-def _gguf_files(folders: Iterable[Path]) -> Iterator[LocalModel]:
-    for folder in sorted(each for each in folders if each.is_dir()):
-        yield from (LocalModel(os.fspath(path), path) for path in gguf_models(folder))
+def _cached_hub_ids() -> list[str]:
+    folders = sorted(hub_cache_folder().glob(f"{CACHE_FOLDER_PREFIX}*--*"))
+    return [folder.name.removeprefix(CACHE_FOLDER_PREFIX).replace("--", "/", 1) for folder in folders]
 
 
 def locate_model(source: str) -> LocatedModel:
-    """Find a folder, config.json, weights or GGUF file, model of Ollama, name of the catalog, or cached hub id."""
-    if path := local_gguf(source) or local_path(source):
+    """Find a folder, config.json, weights or GGUF file, model of another program, catalog's name or cached hub id."""
+    if path := model_path(source):
         return LocatedModel(source, read_architecture(path), path)
     entry = find_entry(source)
     for name in (source, entry.id if entry else source):

@@ -12,6 +12,7 @@ from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 
 from specchat.errors import ModelError
+from specchat.weights.gguf.gguf_labels import chosen_model, labelled_models, parts_of, split_label
 
 MODEL_FILE_PATTERNS: tuple[str, ...] = ("*.json", "*.safetensors", "*.jinja", "*.model")
 PICKLE_PATTERNS: tuple[str, ...] = ("*.bin", "*.pt")  # pickles can contain code: only for heads without safetensors
@@ -22,21 +23,21 @@ HASH_PATTERN = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 def needed_files(source: str, names: Sequence[str], *, is_draft: bool = False) -> list[str]:
-    """The files that loading reads; pickles only for a head without safetensors.
+    """The files that loading reads: safetensors, or one GGUF model; pickles only for a head without safetensors.
 
     A repository without tokenizer.json is a head. With `is_draft`, one with a tokenizer may be a head, too.
     """
     required = sorted(without_consolidated(_matching(names, MODEL_FILE_PATTERNS)))
-    if any(name.endswith(".safetensors") for name in required):
+    has_label = bool(split_label(source)[1])
+    if not has_label and any(name.endswith(".safetensors") for name in required):
         return required
     pickles = sorted(_matching(names, PICKLE_PATTERNS))
-    if pickles and (is_draft or "tokenizer.json" not in names):
+    if pickles and not has_label and (is_draft or "tokenizer.json" not in names):
         return required + pickles
+    if gguf := chosen_model(source, labelled_models({name: name for name in names})):
+        return parts_of(source, gguf, names)
     problem = "its weights are pickles, which can contain code" if pickles else "it has no *.safetensors"
-    remedy = "look for a copy with *.safetensors"
-    if any(name.endswith(".gguf") for name in names):
-        remedy += ", or download one of its *.gguf files and give the path of the file"
-    raise ModelError(f"{source}: {problem}; {remedy}")
+    raise ModelError(f"{source}: {problem}; look for a copy with *.safetensors or *.gguf")
 
 
 def without_consolidated(names: Sequence[str]) -> list[str]:

@@ -22,6 +22,7 @@ from specchat.hub.disk_space import check_disk_space, disk_errors_as_model_error
 from specchat.hub.needed_files import digest_like
 from specchat.hub.repo_files import HubFile, RepoListing, hub_errors_as_model_errors, list_repo_files
 from specchat.hub.safetensors_headers import cached_model_folder
+from specchat.paths import hub_id
 from specchat.weights.gguf.gguf_preparation import Report, no_report
 
 MAX_TRIES = 3  # in a row, without progress
@@ -93,7 +94,7 @@ def _fetch(listing: RepoListing, file: HubFile, on_progress: OnProgress) -> None
     with WeakFileLock(lock):
         if blob.exists():
             return  # another process downloaded it in the meantime
-        url = hf_hub_url(listing.source, file.name, revision=listing.commit, endpoint=constants.ENDPOINT)
+        url = hf_hub_url(hub_id(listing.source), file.name, revision=listing.commit, endpoint=constants.ENDPOINT)
         _download(file, url, partial, on_progress)
         if (actual := digest_like(file.digest, partial)) != file.digest:
             partial.unlink()

@@ -1,6 +1,6 @@
-"""Deletes a model from the hub's cache, the starter model, or the folder that was made from a GGUF file.
+"""Deletes a model or a GGUF file from the hub's cache, the starter model, or the folder made from a GGUF file.
 
-Never touches other folders, nor a GGUF file that specchat did not download.
+Never touches other folders, nor a GGUF file outside of that cache.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from pathlib import Path
 
 from specchat.errors import ModelError
 from specchat.hub.package_download import packaged_file, packaged_model
-from specchat.paths import hub_repo_folder, is_hub_id
+from specchat.paths import hub_repo_folder, hub_snapshots, is_hub_id
+from specchat.weights.gguf.gguf_file import shard_paths
+from specchat.weights.gguf.gguf_labels import split_label
 from specchat.weights.gguf.gguf_preparation import find_prepared
-from specchat.weights.gguf.gguf_sources import local_gguf
+from specchat.weights.gguf.gguf_sources import gguf_models, local_gguf
 
 LISTED = "'specchat models list --here' shows what is on this disk"
 
@@ -33,24 +35,34 @@ def plan_removal(source: str) -> Removal:
         if not folder.is_dir():
             raise ModelError(f"{source}: not on this disk ({folder}); {LISTED}")
         return _removal_of(folder, *filter(None, map(find_prepared, folder.glob("*.gguf"))))
-    if gguf := local_gguf(source):
-        if (prepared := find_prepared(gguf)) is None:
+    is_cached = is_hub_id(source) and not Path(source).expanduser().exists()
+    is_whole = is_cached and not split_label(source)[1]
+    if not is_whole and (gguf := local_gguf(source)):
+        prepared = find_prepared(gguf)
+        if is_cached:
+            parts = shard_paths(gguf)
+            return _removal_of(*parts, *(each.resolve() for each in parts), *filter(None, [prepared]))
+        if prepared is None:
             raise ModelError(f"{source}: nothing was made from it, and specchat does not delete GGUF files")
         return _removal_of(prepared)
-    if not is_hub_id(source):
+    if not is_cached:
         raise ModelError(f"{source}: not a hub id like org/name; {LISTED}")
     folder = hub_repo_folder(source)
-    if not folder.is_dir() or folder.is_symlink():
+    if not is_whole or not folder.is_dir() or folder.is_symlink():
         raise ModelError(f"{source}: not in the cache ({folder.parent}); {LISTED}")
-    return _removal_of(folder)
+    return _removal_of(folder, *filter(None, map(find_prepared, gguf_models(*hub_snapshots(source)).values())))
 
 
-def _removal_of(*folders: Path) -> Removal:
-    """The removal of whole folders, of which the first one is named."""
+def _removal_of(*paths: Path) -> Removal:
+    """The removal of files and whole folders, of which the first one is named."""
 
     def run() -> None:
-        for each in folders:
-            shutil.rmtree(each, ignore_errors=True)  # the caller sees what is left
+        for each in paths:
+            if each.is_dir():
+                shutil.rmtree(each, ignore_errors=True)  # the caller sees what is left
+            else:
+                each.unlink(missing_ok=True)
 
-    files = (path for each in folders for path in each.rglob("*") if path.is_file() and not path.is_symlink())
-    return Removal(folders[0], sum(file.stat().st_size for file in files), run)
+    inside = (path for each in dict.fromkeys(paths) for path in ([each] if each.is_file() else each.rglob("*")))
+    files = (path for path in inside if path.is_file() and not path.is_symlink())
+    return Removal(paths[0], sum(file.stat().st_size for file in files), run)

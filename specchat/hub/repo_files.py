@@ -24,7 +24,7 @@ from huggingface_hub.utils import validate_repo_id
 from specchat.errors import ModelError, first_line
 from specchat.hub.bounded_response import HTTPError, bounded_response
 from specchat.hub.needed_files import is_digest, needed_files
-from specchat.paths import hub_repo_folder
+from specchat.paths import hub_id, hub_repo_folder
 
 PROBE_SECONDS = 5.0
 MAX_LISTING_BYTES = 16 * 2**20  # it comes within one window
@@ -89,8 +89,8 @@ class RepoListing:
 def list_repo_files(source: str, *, is_draft: bool = False) -> RepoListing:
     """List the files of a model or head that loading reads. ModelError when the hub has none."""
     with hub_errors_as_model_errors(source):
-        validate_repo_id(source)
-        url = f"{constants.ENDPOINT}/api/models/{source}?blobs=true"
+        validate_repo_id(hub_id(source))
+        url = f"{constants.ENDPOINT}/api/models/{hub_id(source)}?blobs=true"
         with bounded_response(url, MAX_LISTING_BYTES, MAX_LISTING_BYTES) as response:
             info = ModelInfo(**json.loads(response.read()))
         siblings = {sibling.rfilename: sibling for sibling in info.siblings or []}
@@ -133,7 +133,7 @@ def hub_errors_as_model_errors(source: str) -> Generator[None]:
     except OfflineModeIsEnabled as error:
         raise ModelError(f"{source}: HF_HUB_OFFLINE is set, so nothing is downloaded; unset it") from error
     except GatedRepoError as error:
-        hint = f"accept its licence at {hub}/{source}, then log in ('hf auth login', or HF_TOKEN)"
+        hint = f"accept its licence at {hub}/{hub_id(source)}, then log in ('hf auth login', or HF_TOKEN)"
         raise ModelError(f"{source}: the model is gated: {hint}") from error
     except RepositoryNotFoundError as error:
         hint = "check the name; a private model needs 'hf auth login' or HF_TOKEN"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from hashlib import blake2b
 from pathlib import Path
@@ -54,6 +55,7 @@ from specchat.profile.shipped_drafters import with_shipped_drafters
 from specchat.text.thinking import import_parser
 from specchat.text.tokenizer import Tokenizer, check_same_tokens
 from specchat.threads import ThreadWatchdog, is_thread_count_set, threads_for
+from specchat.weights.gguf.gguf_file import size_and_time
 from specchat.weights.gguf.gguf_preparation import Report
 from specchat.weights.kv_files import KVFiles, kv_identity
 from specchat.weights.load import load_model
@@ -81,6 +83,13 @@ class Engine:
     variants: frozenset[str]  # the drafters that can run
     texts: PrefixCache[DraftedText]
     kv_files: KVFiles | None = None  # None where rows and states of a text cannot be stored
+    weight_files: Mapping[Path, tuple[int, int]] = field(default_factory=dict[Path, tuple[int, int]])  # when loaded
+
+    def has_changed_files(self) -> bool:
+        """Whether a file of the models is another one now."""
+        with suppress(ModelError):  # a file that is gone: what is in memory can still answer
+            return any(path.exists() and size_and_time(path) != known for path, known in self.weight_files.items())
+        return False
 
     def answer(self, question: Question, cancelled: Flag) -> RunningAnswer:
         """An answer, whose profile must use the same models."""
@@ -151,6 +160,7 @@ def load_engine(
     profile = replace(profile, models=with_shipped_drafters(profile.models))
     reporting = partial(_report_of, progress, cancelled)
     plan = plan_load(profile, compute_features(), lambda name, role: find_model(name, role, reporting(name, role)))
+    files = {path: size_and_time(path) for path in plan.files}
     tokenizer = Tokenizer(_folder(plan.target))
     if tokenizer.chat.thinking:
         import_parser()  # else the first answer would wait for it
@@ -184,7 +194,8 @@ def load_engine(
 
     texts = PrefixCache(open_text, kv_files, int(profile.limits.kv_disk * GIB))
     watchdog = _thread_watchdog(resources.target)
-    return Engine(models, resources, watchdog, torch.get_num_threads(), runnable_variants(resources), texts, kv_files)
+    threads, variants = torch.get_num_threads(), runnable_variants(resources)
+    return Engine(models, resources, watchdog, threads, variants, texts, kv_files, files)
 
 
 def _build_drafters(resources: DraftingResources, *, recalls: bool) -> BuiltDrafters:

@@ -59,9 +59,13 @@ class ModelPlan:
         return self.folder is not None or self.gguf is not None
 
     @property
+    def files(self) -> tuple[Path, ...]:
+        """Those that hold the weights."""
+        return shard_paths(self.gguf) if self.gguf else tuple(self.folder.glob("*.safetensors") if self.folder else ())
+
+    @property
     def stored_bytes(self) -> int:
-        files = shard_paths(self.gguf) if self.gguf else self.folder.glob("*.safetensors") if self.folder else ()
-        return sum(file.stat().st_size for file in files)
+        return sum(file.stat().st_size for file in self.files)
 
     def architecture(self) -> Architecture | None:
         """Its sizes; None when it is not on this disk."""
@@ -93,9 +97,13 @@ class HeadPlan:
     path: Path | None  # folder or file; None: not on this disk
 
     @property
+    def files(self) -> tuple[Path, ...]:
+        found = [] if self.path is None else [self.path] if self.path.is_file() else self.path.glob("*.safetensors")
+        return tuple(found)
+
+    @property
     def stored_bytes(self) -> int:
-        files = [] if self.path is None else [self.path] if self.path.is_file() else self.path.glob("*.safetensors")
-        return sum(file.stat().st_size for file in files)
+        return sum(file.stat().st_size for file in self.files)
 
     def describe(self) -> str:
         return _location(self.source, self.path)
@@ -151,6 +159,11 @@ class LoadPlan:
     heads: tuple[HeadPlan, ...]
     context_tokens: int
     left_out: tuple[LeftOutDrafter, ...] = ()
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The weights of all models."""
+        return tuple(file for each in (self.target, self.draft, *self.heads) if each for file in each.files)
 
     @property
     def notices(self) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from specchat.edit.operations import Remove
 from specchat.refactoring.project_mentions import PYTHON_SUFFIXES, files_with
 from specchat.refactoring.python_dangers import DOCTEST, TYPE_COMMENT
 from specchat.refactoring.python_text import check_parses, is_saved, one_of
-from specchat.refactoring.splices import Area, RefusedError, Splice, Step, count_of, splice_text
+from specchat.refactoring.splices import Area, RefusedError, Splice, Step, byte_position, count_of, splice_text
 
 IMPORTS = (ast.Import, ast.ImportFrom)
 ACTING_MODULES = ("readline", "rlcompleter", "antigravity", "this")
@@ -108,23 +108,17 @@ def ruff_fixes(text: str, file_name: str, rule: str, area: Area) -> tuple[Splice
     path = Path(file_name).absolute()
     isolated = () if is_saved(path, text) or path.is_file() else ("--isolated",)
     found: list[dict[str, Any]] = json.loads(_run_ruff(text, path, rule, isolated))
-    lines = text.split("\n")
     splices: set[Splice] = set()
     for each in found:
         fix = each["fix"]
         if fix is None or fix["applicability"] != "safe":
             continue
         for edit in fix["edits"]:
-            start, end = (_position(lines, edit[key]) for key in ("location", "end_location"))
+            places = (edit[key] for key in ("location", "end_location"))
+            start, end = (byte_position(text, place["row"], place["column"] - 1) for place in places)
             if area.holds(start, end):
                 splices.add(Splice(start, end, edit["content"]))
     return tuple(sorted(splices, key=lambda splice: splice.start))
-
-
-def _position(lines: Sequence[str], place: dict[str, int]) -> int:
-    row, column = place["row"] - 1, place["column"] - 1
-    before = sum(len(line.encode()) + 1 for line in lines[:row])
-    return before + len(lines[row][:column].encode()) if row < len(lines) else before - 1
 
 
 def _run_ruff(text: str, path: Path, rule: str, options: Sequence[str]) -> str:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, cast
 from specchat.context.file_listing import MAX_FILES, walk_files
 from specchat.errors import InputError
 from specchat.paths import cache_folder
-from specchat.refactoring.splices import TOO_LONG, RefusedError
+from specchat.refactoring.splices import TOO_LONG, RefusedError, byte_position
 from specchat.regular_file import read_regular_file
 
 if TYPE_CHECKING:
@@ -102,15 +102,8 @@ class PythonText:
 
         return parso.parse(self.text)
 
-    @cached_property
-    def _lines(self) -> Sequence[str]:
-        from parso.utils import split_lines
-
-        return split_lines(self.text, keepends=True)
-
     def byte_position(self, position: tuple[int, int]) -> int:
-        row, column = position[0] - 1, position[1]
-        return len("".join((*self._lines[:row], self._lines[row][:column])).encode())
+        return byte_position(self.text, *position)
 
     def tokens(self, name: str) -> list[Token]:
         leaves = self.tree.get_used_names().get(name, [])

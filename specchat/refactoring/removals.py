@@ -6,7 +6,7 @@ What is alone on its lines goes with the lines.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -55,10 +55,13 @@ def remove_things(text: str, language: str, remove: Remove, area: Area) -> Step:
     root = parsed(text, language)
     area = area.overlap(find_area(text, language, remove.scope))
     noun = f"{remove.called} {NOUNS[remove.what]}".strip()
-    if remove_them := REMOVALS.get(remove.what):
-        removal = remove_them(text.encode(), root, language, area)
-    else:
-        removal = _remove_calls(text.encode(), root, language, _calls(text, root, language, remove, area), noun)
+    match remove.what:
+        case Removable.COMMENTS:
+            removal = _remove_comments(text.encode(), root, language, area)
+        case Removable.DOCSTRINGS:
+            removal = _remove_docstrings(text.encode(), root, language, area)
+        case _:
+            removal = _remove_calls(text.encode(), root, language, _calls(text, root, language, remove, area), noun)
     if remove.is_single and removal.count != 1:
         raise RefusedError(f"there are {count_of(removal.count, noun)}")
     left = f"; {removal.left}" if removal.left else ""
@@ -349,12 +352,6 @@ def line_end(raw: bytes, position: int) -> int:
     """The position of the newline, or the end of the text."""
     found = raw.find(b"\n", position)
     return len(raw) if found < 0 else found
-
-
-REMOVALS: Mapping[Removable, Callable[[bytes, Node, str, Area], Removal]] = {
-    Removable.COMMENTS: _remove_comments,
-    Removable.DOCSTRINGS: _remove_docstrings,
-}
 
 
 def remove_definition(text: str, remove: RemoveDefinition, path: Path) -> Step:

@@ -10,23 +10,13 @@ from itertools import pairwise
 
 from tree_sitter import Node
 
+from specchat.syntax.languages import node_kinds
 from specchat.syntax.parse import node_text, syntax_tree
 
 UNKNOWN = "\0"  # in a word: what the shell puts there
-TEXTS = ("concatenation", "number", "raw_string", "string_content", "word")
-READ_NODES = frozenset({
-    *TEXTS, "command", "command_name", "command_substitution", "comment", "compound_statement", "declaration_command",
-    "do_group", "elif_clause", "else_clause", "file_descriptor", "file_redirect", "for_statement",
-    "function_definition", "if_statement", "list", "negated_command", "pipeline", "program", "redirected_statement",
-    "simple_expansion", "special_variable_name", "string", "subshell", "variable_assignment", "variable_name",
-    "while_statement",
-})  # fmt: skip
+TEXTS, OTHER_READ, RESERVED = (node_kinds("shell", key) for key in ("texts", "read", "reserved"))
+READ_NODES = TEXTS | OTHER_READ
 CONTINUATION = "\\\n"
-# They are no programs, so the grammar has misread where one stands as a name
-RESERVED = (
-    "!", "{", "}", "case", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select", "then",
-    "until", "while",
-)  # fmt: skip
 UNREAD_SIGNS = ("&>", "&>>", "|&")  # of bash only; other shells see two signs in each
 EVALUATED = re.compile(r"\$[({]|`")  # what some programs of the shell evaluate once more
 EXPANDED = re.compile(r"[*?\[]|\{[^{}]*(,|\.\.)[^{}]*\}")

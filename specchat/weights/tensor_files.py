@@ -25,6 +25,7 @@ from specchat.forward.linear.linear import FloatLinear, QuantLinear, WeightSourc
 from specchat.forward.linear.packed_linear import StoredBlocks, packed_linear
 from specchat.forward.linear.quant_linear import quant_linear
 from specchat.forward.llama.embedding_rows import EmbeddingRows, EmbeddingTable, ReadTokenRows
+from specchat.weights.load_options import EMBEDDED
 
 EMBEDDING = "model.embed_tokens.weight"
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth")
@@ -64,13 +65,18 @@ class TensorFiles:
         return self.read_rows(name, 0, self._rows(name))
 
     def read_rows(self, name: str, first: int, last: int) -> Tensor:
-        """Read some rows of a matrix, in the dtype of the file. Only these rows of a safetensors file are read."""
+        """Read some rows of a matrix, in the dtype of the file. Only these rows of a safetensors file are read.
+
+        They are copied: a mapped file that another program shortens ends the process with all its models. The files of
+        specchat itself stay mapped.
+        """
         location, is_whole = self._location(name), (first, last) == (0, self._rows(name))
         if location.path.suffix in PICKLE_SUFFIXES:
             tensor = _load_pickle(location.path)[location.name]
-            return tensor if is_whole else tensor[first:last]
+            return (tensor if is_whole else tensor[first:last]).clone()
         with safe_open(location.path, framework="pt") as file:
-            return file.get_tensor(location.name) if is_whole else file.get_slice(location.name)[first:last]
+            mapped = file.get_tensor(location.name) if is_whole else file.get_slice(location.name)[first:last]
+        return mapped if location.path.is_relative_to(EMBEDDED) else mapped.clone()
 
     def has_int4_weight(self, _name: str) -> bool:
         """Whether the files hold this weight in 4 bits."""

@@ -79,10 +79,10 @@ def test_local_models_of_other_programs_are_listed_with_what_fits(monkeypatch, t
     text = printed(monkeypatch, "list", "--local")
 
     lines = {line.split()[0]: line.split(maxsplit=4)[-1] for line in text.splitlines()}
-    assert lines["~/.lmstudio/models/someone/Tiny/tiny.gguf"].split() == ["yes"]
-    assert "damaged or incomplete GGUF" in next(line for line in text.splitlines() if "torn.gguf" in line)
+    assert lines["lmstudio:someone/Tiny:tiny"].split() == ["yes"]
+    assert "damaged or incomplete GGUF" in next(line for line in text.splitlines() if ":torn" in line)
     listed = json.loads(printed(monkeypatch, "list", "--local", "--json"))["downloaded"]
-    found = next(each for each in listed if each["id"] == str(path))
+    found = next(each for each in listed if each["path"] == str(path))
     assert (found["quantization"], found["bytes"], found["fits"]) == ("Q8_0", path.stat().st_size, "bf16")
 
 

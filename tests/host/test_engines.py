@@ -88,6 +88,7 @@ class Machine:
         self.loaded: list[str] = []
         self.closed: list[str] = []
         self.activated: list[str] = []
+        self.changed_files = set[str]()
         self.events: list[TurnEvent] = []
         self.changed = Condition()
         self.on_event = lambda _event: None
@@ -96,6 +97,7 @@ class Machine:
         self.session_of: dict[str, str] = {}
 
     def load(self, profile: str) -> Sized:
+        self.changed_files.discard(profile)
         self.held.append(profile)
         self.loaded.append(profile)
         return Sized(self, profile)
@@ -154,6 +156,9 @@ class SizedLoader(EngineLoader):
 
     def memory_of(self, profile):
         return self.machine.memory_of(profile)
+
+    def has_changed_files(self, engine):
+        return engine.profile in self.machine.changed_files
 
     def free_bytes(self, _device):
         return self.machine.free_bytes
@@ -301,6 +306,37 @@ def test_a_model_whose_memory_cannot_be_planned_fails_its_own_question(machine):
     assert [each.event.message for each in machine.events if each.turn_id == failed] == ["config.json is damaged"]
     machine.answer("a 1")
     assert machine.loaded == ["a 1"]
+
+
+def test_a_loaded_model_whose_files_are_gone_hurts_no_other_and_goes_when_memory_is_needed(machine):
+    machine.answer("a 3")
+    plan = machine.memory_of
+
+    def memory_of(profile: str) -> EngineMemory:
+        if profile == "a 3":
+            raise ModelError("a 3: no such folder")
+        return plan(profile)
+
+    machine.memory_of = memory_of
+    machine.answer("b 2")
+    machine.answer("a 3")
+    assert machine.closed == []
+    machine.answer("c 6")
+
+    assert machine.closed == ["b 2", "a 3"]
+
+
+def test_a_model_whose_files_have_changed_is_loaded_anew_as_soon_as_no_answer_uses_it(machine):
+    machine.answer("b 1")
+    busy = machine.ask("a 1", "until cancelled")
+    machine.wait(busy, TextDelta)
+    machine.changed_files.add("a 1")
+    machine.answer("b 1")
+    machine.queue.cancel(busy)
+    machine.wait(busy)
+    machine.answer("a 1")
+
+    assert (machine.loaded, machine.closed) == (["b 1", "a 1", "a 1"], ["a 1"])
 
 
 def test_planning_the_memory_of_models_is_a_part_of_loading_them(monkeypatch):

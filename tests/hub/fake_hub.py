@@ -45,7 +45,7 @@ def digest(content: bytes, *, is_large: bool) -> str:
 
 
 def is_large(name: str) -> bool:
-    return name.endswith((".safetensors", ".bin", ".pt"))
+    return name.endswith((".safetensors", ".bin", ".pt", ".gguf"))
 
 
 @contextmanager

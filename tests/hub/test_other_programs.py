@@ -9,6 +9,7 @@ from specchat.errors import ModelError
 from specchat.hub.local_models import local_models, locate_model, models_of_other_programs
 from specchat.hub.memory_plan import fitting_format
 from specchat.hub.safetensors_headers import read_architecture
+from specchat.weights.gguf.gguf_sources import local_gguf
 from tests.gguf_models import write_gguf
 from tests.tiny import saved
 
@@ -25,7 +26,7 @@ def test_nothing_is_found_where_nothing_is(home):
     assert not list(models_of_other_programs())
 
 
-def test_gguf_files_of_lm_studio_and_the_hub_are_named_by_their_path(home):
+def test_gguf_files_of_lm_studio_and_the_hub_have_names_that_the_target_takes(home):
     paths = [
         home / ".lmstudio/models/someone/Tiny-GGUF/tiny-Q8_0.gguf",
         home / ".cache/lm-studio/models/someone/Old-GGUF/old.gguf",
@@ -37,11 +38,30 @@ def test_gguf_files_of_lm_studio_and_the_hub_are_named_by_their_path(home):
 
     models = list(models_of_other_programs())
 
-    assert [model.id for model in models] == [str(path) for path in paths]
-    details = models[0].details()
+    names = ["lmstudio:someone/Old-GGUF:old", "lmstudio:someone/Tiny-GGUF:Q8_0", "someone/Tiny-GGUF:tiny"]
+    assert [model.id for model in models] == names
+    assert [local_gguf(name) for name in names] == [paths[1], paths[0], paths[2]]
+    details = models[1].details()
     assert (details.quantization, details.bytes) == ("Q8_0", paths[0].stat().st_size)
-    assert details.architecture == locate_model(models[0].id).architecture
+    assert details.architecture == locate_model(models[1].id).architecture
     assert not any(model.id.startswith("someone/") for model in local_models())
+
+
+def test_a_model_of_lm_studio_may_be_named_without_its_publisher_where_that_is_unique(home):
+    for name in ("someone/Tiny/tiny-Q4_0", "someone/Tiny/tiny-Q8_0", "other/Small/small", "someone/Small/small"):
+        path = home / f".lmstudio/models/{name}.gguf"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"GGUF")
+
+    assert local_gguf("lmstudio:tiny:q8_0") == home / ".lmstudio/models/someone/Tiny/tiny-Q8_0.gguf"
+    assert local_gguf("lmstudio:other/small") == home / ".lmstudio/models/other/Small/small.gguf"
+    with pytest.raises(ModelError, match=r"holds 2 models; name one as lmstudio:tiny:Q4_0: Q4_0, Q8_0"):
+        local_gguf("lmstudio:tiny")
+    for name in ("lmstudio:small", "lmstudio:large"):
+        with pytest.raises(
+            ModelError, match=f"{name}: LM Studio has no such GGUF model here, or several; it has other/"
+        ):
+            local_gguf(name)
 
 
 def test_a_moved_folder_of_lm_studio_is_followed(home):

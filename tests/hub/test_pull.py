@@ -316,7 +316,7 @@ def test_a_draft_may_be_a_head_with_a_tokenizer():
     assert needed_files(MODEL, names, is_draft=True) == ["config.json", "tokenizer.json", "pytorch_model.bin"]
 
 
-@each_row("names", [["config.json", "tokenizer.json", "pytorch_model.bin"], ["model.gguf"], ["README.md"]])
+@each_row("names", [["config.json", "tokenizer.json", "pytorch_model.bin"], ["mmproj-F16.gguf"], ["README.md"]])
 def test_a_model_that_cannot_be_loaded_is_not_downloaded(names):
     with pytest.raises(ModelError, match=r"look for a copy with \*\.safetensors"):
         needed_files(MODEL, names)

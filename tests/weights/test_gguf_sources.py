@@ -41,7 +41,7 @@ def test_a_path_and_a_folder_with_one_file_name_it(tmp_path):
 
     assert local_gguf(str(path)) == path
     assert local_gguf(str(tmp_path / "models")) == path
-    assert gguf_models(tmp_path / "models") == [path]
+    assert gguf_models(tmp_path / "models") == {"tiny": path}
 
 
 def test_a_folder_with_two_models_asks_for_one(tmp_path):

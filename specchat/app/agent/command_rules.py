@@ -10,41 +10,28 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
+from specchat.syntax.languages import language_tables
 from specchat.syntax.shell_commands import UNKNOWN, shell_commands
 
 WILDCARDS = re.compile(r"[*?\[]")
 # With one of these a line is more than one program with arguments, so "pytest*" must not cover "pytest; rm -r .".
 SHELL_CHARACTERS = re.compile(r"[;&|<>`$(){}\n\r%^\\]")
 MAX_COMMANDS, MAX_WORDS = 1000, 200  # in a line with those that other commands start, and of one that starts others
-SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "ash", "fish"))
-# Programs that run what their arguments say: any rest of their words may be a command, and any word a line of them
-RUNNERS = SHELLS | frozenset((
-    "env", "command", "builtin", "exec", "coproc", "nohup", "nice", "ionice", "time", "timeout", "stdbuf", "setsid",
-    "sudo", "doas", "su", "runuser", "xargs", "parallel", "find", "fd", "watch", "flock", "chroot", "unshare",
-    "nsenter", "ssh", "script", "strace", "ltrace", "busybox", "entr", "taskset", "chrt", "systemd-run",
-))  # fmt: skip
+TABLES = language_tables(Path(__file__).with_suffix(".toml"))
+SHELLS, OTHER_RUNNERS, REDEFINING = (
+    frozenset(TABLES["programs"][key].split()) for key in ("shells", "runners", "redefining")
+)
+RUNNERS = SHELLS | OTHER_RUNNERS
+LONG_OPTIONS: Sequence[str] = TABLES["options"]["long"].split()
+SHORT_OPTIONS: Mapping[str, str] = TABLES["short_options"]
+GIT_OPTIONS: Mapping[str, str] = TABLES["git_options"]  # by its subcommand; before it:
+GIT_GLOBAL_OPTIONS = "c"
 RUNNERS_OF_INPUT, BUILTINS = ("xargs", "parallel"), ("command", "builtin")
 UNCERTAIN = (UNKNOWN,)  # a command that only the shell knows
-REDEFINING = frozenset(("alias", "eval", "source", ".", "trap", "hash", "enable", "bind", "complete"))
-# Options by which programs run others or load code, or write where they are told
-LONG_OPTIONS = (
-    "askpass", "checkpoint-action", "command", "compress-program", "config", "config-env", "config-file", "editor",
-    "eval", "exec", "exec-batch", "exec-path", "execute", "ext-diff", "hostname-bin", "import", "info-script", "loader",
-    "new-volume-script", "open-files-in-pager", "output", "override-ini", "pager", "pdbcls", "plugin", "pre",
-    "receive-pack", "require", "rootdir", "rsh", "rsh-command", "rsync-path", "rulesdir", "script-shell", "shell",
-    "split-string", "template", "textconv", "to-command", "toolexec", "unzip-command", "upload-pack",
-    "use-askpass", "use-compress-program", "vettool",
-)  # fmt: skip
-SHORT_OPTIONS = {
-    "curl": "Ko", "eslint": "c", "fd": "xX", "make": "fC", "man": "PH", "pytest": "pco", "rsync": "e",
-    "scp": "oFSD", "sftp": "oFSD", "sort": "o", "ssh": "oFSE", "tar": "IF", "wget": "eO",
-}  # fmt: skip
-GIT_OPTIONS = {"clone": "u", "diff": "O", "grep": "O", "ls-remote": "u", "rebase": "x"}  # by its subcommand; before it:
-GIT_GLOBAL_OPTIONS = "c"
 WORD_OPTIONS = re.compile(r"-(exec|ok|fprint|fls|delete|toolexec|vettool|fplugin|wrapper|specs)")  # of find, go and gcc
 GIT_RUNNERS = ("foreach", "run", "filter-branch", "config")  # commands of git, or words of them
 

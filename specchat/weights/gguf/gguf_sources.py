@@ -1,4 +1,6 @@
-"""Which GGUF file the name of a model means: a file, a folder with one file, the starter, or a model of Ollama.
+"""Which GGUF file the name of a model means: a file, a folder with one file, the starter, or one of another program.
+
+`ollama:NAME`, `lmstudio:NAME` and `org/repo:Q4_K_M`, of which the hub's cache has the files.
 
 Ollama stores a manifest for each name and tag, and the files themselves as blobs without a suffix. Imports no torch.
 """
@@ -13,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.errors import ModelError
-from specchat.paths import starter_file
+from specchat.paths import hub_snapshots, is_hub_id, starter_file
 from specchat.profile.keys import STARTER
-from specchat.weights.gguf.gguf_file import SHARD_NAME, is_gguf
+from specchat.weights.gguf.gguf_file import is_gguf
+from specchat.weights.gguf.gguf_labels import LM_STUDIO_PREFIX, chosen_model, labelled_models, split_label
 
 OLLAMA_PREFIX = "ollama:"
 OLLAMA_VARIABLE = "OLLAMA_MODELS"
@@ -25,6 +28,8 @@ OLLAMA_SYSTEM_FOLDER = Path("/usr/share/ollama/.ollama/models")  # of its servic
 MODEL_LAYER = "application/vnd.ollama.image.model"
 DIGEST = re.compile(r"sha256[:-][0-9a-f]{64}")
 MAX_MANIFEST_BYTES = 2**20
+LM_STUDIO_FOLDERS = ("~/.lmstudio/models", "~/.cache/lm-studio/models")
+LM_STUDIO_POINTER = "~/.lmstudio-home-pointer"  # a file with the path of its folder, where the user moved it
 
 
 @dataclass(frozen=True)
@@ -52,26 +57,70 @@ def local_gguf(source: str) -> Path | None:
         return starter_file()
     if source.startswith(OLLAMA_PREFIX):
         return _find_ollama(source.removeprefix(OLLAMA_PREFIX)).model_file()
+    if source.startswith(LM_STUDIO_PREFIX):
+        return _find_lm_studio(source)
     path = Path(source).expanduser()
     if is_gguf(path):
         return path
-    if source == "embedded" or not path.is_dir() or (path / "config.json").exists():
+    if source == "embedded" or (path / "config.json").exists():
         return None
-    files = gguf_models(path)
-    if len(files) > 1:
-        names = ", ".join(each.name for each in files)
-        raise ModelError(f"{source}: holds {len(files)} models; name one of the files: {names}")
-    return files[0] if files else None
+    if path.is_dir():
+        files = [*gguf_models(path).values()]
+        if len(files) > 1:
+            names = ", ".join(each.relative_to(path).as_posix() for each in files)
+            raise ModelError(f"{source}: holds {len(files)} models; name one of the files: {names}")
+        return files[0] if files else None
+    return _find_in_hub_cache(source) if is_hub_id(source) else None
 
 
-def gguf_models(folder: Path) -> list[Path]:
-    """The GGUF files of language models in a folder: the first shard of each, no vision parts."""
-    return [path for path in sorted(folder.glob("*.gguf")) if path.is_file() and _is_model_file(path)]
+def gguf_models(*folders: Path) -> dict[str, Path]:
+    """The GGUF files of language models in these folders and one level below, by label: the first shard of each.
+
+    Of equal names, that in the first folder counts.
+    """
+    files = dict[str, Path]()
+    for folder in reversed(folders):
+        paths = (path for pattern in ("*.gguf", "*/*.gguf") for path in folder.glob(pattern) if path.is_file())
+        files |= {path.relative_to(folder).as_posix(): path for path in paths}
+    return labelled_models(files)
 
 
-def _is_model_file(path: Path) -> bool:
-    shard = SHARD_NAME.fullmatch(path.name)
-    return not path.name.startswith("mmproj") and (shard is None or int(shard["number"]) == 1)
+def _find_in_hub_cache(source: str) -> Path | None:
+    """The file of a quantization; without one, the only file of a repository that has no other weights."""
+    snapshots, label = hub_snapshots(source), split_label(source)[1].lower()
+    models = gguf_models(*snapshots)
+    if label:
+        return next((path for each, path in models.items() if each.lower() == label), None)
+    has_others = any(path for each in snapshots for path in each.glob("*.safetensors"))
+    return None if has_others else chosen_model(source, models)
+
+
+def lm_studio_models() -> dict[str, Path]:
+    """The folders of models of LM Studio, by publisher/model."""
+    folders = [folder for root in _lm_studio_folders() for folder in sorted(root.glob("*/*")) if folder.is_dir()]
+    return {"/".join(folder.parts[-2:]): folder for folder in reversed(folders)}
+
+
+def _lm_studio_folders() -> list[Path]:
+    """The folders with models, each as publisher/model."""
+    folders = [Path(each).expanduser() for each in LM_STUDIO_FOLDERS]
+    try:
+        home = Path(LM_STUDIO_POINTER).expanduser().read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        home = ""
+    candidates = [*folders, Path(home, "models")] if home else folders
+    return list(dict.fromkeys(folder.resolve() for folder in candidates if folder.is_dir()))
+
+
+def _find_lm_studio(source: str) -> Path:
+    """A file of LM Studio: by publisher/model or model, and by label where there are several."""
+    wanted, known = split_label(source.removeprefix(LM_STUDIO_PREFIX))[0].lower(), lm_studio_models()
+    folders = [folder for name, folder in known.items() if wanted in (name.lower(), folder.name.lower())]
+    file = chosen_model(source, gguf_models(*folders)) if len(folders) == 1 else None
+    if file is None:
+        names = ", ".join(sorted(known)[:8]) or "none"
+        raise ModelError(f"{source}: LM Studio has no such GGUF model here, or several; it has {names}")
+    return file
 
 
 def ollama_manifests() -> Iterator[OllamaManifest]:
