@@ -44,6 +44,18 @@ def test_every_rule_is_compared_with_llama_cpp():
     assert {splits[name] for name in RULES} == set(splits.values())
 
 
+def test_marks_are_part_of_a_word_in_qwen35_and_not_in_qwen2():
+    vocabulary = {f"tokenizer.ggml.{key}": value for key, value in GOLDEN["byte_level"].items()}
+    words = [
+        tokenizer_of(
+            {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": rule, **vocabulary}
+        ).pre_tokenizer.pre_tokenize_str("हिन्दी")
+        for rule in ("qwen2", "qwen35")
+    ]
+
+    assert [len(each) for each in words] == [4, 1]
+
+
 @each_row("rule", RULES)
 def test_byte_level_tokens_are_those_of_llama_cpp(rule):
     metadata = {

@@ -21,7 +21,7 @@ from specchat.errors import ModelError
 from specchat.forward.llama.variations import LayerShape
 from specchat.weights.gguf.gguf_file import GgufFile, GgufTensor, one_line
 from specchat.weights.gguf.gguf_manifest import MappedTensor, WeightChange
-from specchat.weights.gguf.gguf_recurrent import RecurrentHeads, recurrent_tensors
+from specchat.weights.gguf.gguf_recurrent import recurrent_tensors
 from specchat.weights.gguf.gguf_rows import read_float32
 from specchat.weights.llama_families import FAMILIES as LLAMA_FAMILIES
 from specchat.weights.llama_families import FULL, RECURRENT, SLIDING, Family, is_recurrent, layer_shapes
@@ -393,8 +393,7 @@ def _mapped_tensors(keys: _Keys, family: _Family, config: dict[str, Any]) -> Ite
             raise keys.error(f"the tensor {gguf_name} is missing; download the file again")
         part = gguf_name.removesuffix(".weight").removesuffix(".bias").rpartition(".")[2]
         if ".linear_attn." in name:
-            heads = RecurrentHeads.of(config, are_tiled=family.tiles_heads)
-            yield from recurrent_tensors(heads, tensor, part, name)
+            yield from recurrent_tensors(config, tensor, part, name, are_tiled=family.tiles_heads)
             continue
         if EXPERT in name:
             yield from _experts(keys, tensor, name, config["num_experts"])
@@ -458,16 +457,13 @@ def _absent_parts(shape: LayerShape) -> tuple[str, ...]:
 
 def _hybrid_config(keys: _Keys, family: _Family, config: dict[str, Any]) -> dict[str, Any]:
     """Every so many layers have attention, with RoPE on a part of each head; the others are recurrent."""
-    groups, heads = config["linear_num_key_heads"], config["linear_num_value_heads"]
-    if heads % groups:
-        raise keys.error(f"{heads} heads of recurrent layers cannot share {groups} key heads")
     rotated, interval = keys.size("rope.dimension_count"), keys.size("full_attention_interval", 4)
     if rotated > config["head_dim"]:
         raise keys.error(f"{keys.architecture} with RoPE on more than each head is not supported")
     rope = _rope(keys, family, rotated) | {"partial_rotary_factor": rotated / config["head_dim"]}
     layers = range(1, config["num_hidden_layers"] + 1)
     return {
-        "linear_value_head_dim": keys.size("ssm.inner_size") // heads,
+        "linear_value_head_dim": keys.size("ssm.inner_size") // config["linear_num_value_heads"],
         "layer_types": [RECURRENT if layer % interval else FULL for layer in layers],
         "rope_parameters": rope,
     }
