@@ -2,6 +2,7 @@
 
 import atexit
 import gc
+import logging
 import os
 import signal
 import sys
@@ -69,6 +70,33 @@ def native_library() -> Path:
     if library is None:
         pytest.skip("no C++ compiler here")
     return Path(library._name)  # noqa: SLF001 (a CDLL tells its path in no other way)
+
+
+class LogCapture(logging.Handler):
+    """What is logged. That of pytest looks through thousands of loggers, six times a test: 2 % of a run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(map(self.format, self.records))
+
+    def clear(self) -> None:
+        self.records.clear()
+
+
+@pytest.fixture
+def caplog() -> Iterator[LogCapture]:
+    """All records of the loggers that pass theirs on."""
+    handler = LogCapture()
+    logging.getLogger().addHandler(handler)
+    yield handler
+    logging.getLogger().removeHandler(handler)
 
 
 @pytest.fixture

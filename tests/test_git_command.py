@@ -81,6 +81,7 @@ def test_a_commit_runs_its_hooks_and_nothing_else(repository, traces):
     assert {"pre-commit", "commit-msg", "post-commit"} <= names(traces) <= set(HOOKS)
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("key", ["filter.own.clean", "filter.own.process", "gpg.program", "gpg.ssh.program"])
 def test_filters_and_signers_of_the_repository_are_named_and_do_not_run(repository, traces, tmp_path, key):
     program = write_program(tmp_path / "evil", traces / "evil")

@@ -100,7 +100,7 @@ READS = {
 }
 
 
-@each_row("kind", WEDGING)
+@each_row("kind", WEDGING, shares=3)
 def test_no_reader_of_a_project_waits_for_ever_or_fills_the_memory(tmp_path, kind):
     (tmp_path / "b.py").write_text("x = 1\n")
     (tmp_path / ".git").mkdir()
@@ -174,6 +174,7 @@ def test_a_search_that_cannot_be_is_a_sentence(tmp_path, pattern):
         ("json", "[" * 100_000 + "]" * 100_000),
         ("python", "a = " + "[" * 100_000 + "]" * 100_000),
     ],
+    shares=3,
 )
 def test_a_tree_that_is_nested_too_deeply_is_none_and_a_renaming_is_refused(language, nested):
     assert syntax_tree(nested, language) is None

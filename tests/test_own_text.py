@@ -52,6 +52,7 @@ def outside_brackets(text: str) -> str:
     return " ".join(text.split())
 
 
+@pytest.mark.full
 def test_the_catalogue_has_the_texts_of_the_source():
     assert CATALOGUE.read_text(encoding="utf-8") == as_json(collect()), "run python -m tools.collect_texts"
 

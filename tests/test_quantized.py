@@ -36,6 +36,7 @@ def plainly(weights: str) -> str:
     return answer(engine(weights=weights), "plain")
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(("weights", "variant"), matrix(["int8", "nf4"], VARIANTS, rounds=1))
 def test_no_drafter_changes_the_text(weights, variant):
     assert plainly(weights)

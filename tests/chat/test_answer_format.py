@@ -60,6 +60,7 @@ def engine():
     return load_engine(load_profile("chat").override({"limits.answer": 60}))
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize(
     "structure",

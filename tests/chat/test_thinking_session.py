@@ -71,6 +71,7 @@ def plainly(template: str, sampling: str) -> list[tuple[str, str, list[int]]]:
     return conversation(session(template, sampling, "plain"))
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(("template", "sampling", "variant"), matrix(list(TEMPLATES), list(SAMPLING), VARIANTS))
 def test_no_drafter_changes_a_thought_its_end_or_the_text(template, sampling, variant):
     plain = plainly(template, sampling)

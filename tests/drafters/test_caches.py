@@ -71,6 +71,7 @@ def drafted_after(writing: Generation, drafter: Drafter, sampler: Sampler) -> li
     return drafter.propose(DraftContext(writing.tokens, sampler, 8, prefix, writing.cache)).tokens
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(("kind", "ending", "sampling"), matrix(KINDS, ENDINGS, list(SAMPLERS)))
 def test_caches_hold_committed_tokens_after_every_step_and_any_ending(kind: str, ending: str, sampling: str) -> None:
     model, sampler = target("dense-llama"), SAMPLERS[sampling]

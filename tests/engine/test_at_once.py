@@ -69,6 +69,7 @@ def texts_alone(model: Model, sampler: Sampler) -> list[list[int]]:
     return texts
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     ("shape", "drafter", "sampler"),
     matrix(["dense-llama", "graphs-mistral", "dense-qwen3_5", "gemma3"], list(DRAFTERS), list(SAMPLERS), rounds=2),

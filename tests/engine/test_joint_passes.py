@@ -68,6 +68,7 @@ class Texts:
         return [list(each.tokens) for each in self.generations]
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("seed", [None, 3])
 @pytest.mark.parametrize(
     ("shape", "drafter", "sampler"),
@@ -83,6 +84,7 @@ def test_texts_with_joint_passes_are_those_of_each_alone(passes, shape, drafter,
     assert bool(passes) == getattr(model, "joins_texts", False)
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("head", HEADS)
 def test_heads_draft_for_texts_with_joint_passes(passes, head):
     model = target("dense-llama")

@@ -127,6 +127,7 @@ def test_no_head_can_change_the_text_in_exact_mode(head):
     assert turns(lambda model: drafter_of(head, model)) == turns(lambda _model: Drafter())
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     ("shape", "drafter", "sampler"),
     matrix(

@@ -34,6 +34,7 @@ def plain_texts(weights: str, dtype: str, sampler: str) -> list[list[int]]:
     return two_turns(quantized_target(weights, dtype), Drafter(), SAMPLERS[sampler], STOPS)
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     ("weights", "dtype", "drafter", "sampler"),
     matrix(SMALLER, list(DTYPES), list(DRAFTERS), ["greedy", "T1", "T0.8-penalty"], rounds=2),
@@ -44,6 +45,7 @@ def test_no_drafter_can_change_the_text_of_quantized_weights(weights, dtype, dra
     assert texts == plain_texts(weights, dtype, sampler)
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(("head", "dtype", "sampler"), matrix(HEADS, list(DTYPES), ["greedy", "T1"], rounds=1))
 def test_no_head_can_change_the_text_of_int8_weights(head, dtype, sampler):
     def turns(made: Callable[[Model], Drafter]) -> list[list[int]]:

@@ -147,6 +147,7 @@ def alone(engine: Engine, seed: int) -> list[str]:
     return texts
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("seed", [1, *(pytest.param(each, marks=pytest.mark.full) for each in (2, 3, 4))])
 @pytest.mark.parametrize("turns_of_memory", [16, 2])
 def test_ten_answers_at_once_end_with_the_texts_of_each_alone(engine, turns_of_memory, seed, monkeypatch):

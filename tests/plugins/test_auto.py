@@ -155,6 +155,7 @@ class Listening(Drafter):
         self.heard.append("forget")
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     ("build", "fault"),
     [

@@ -289,6 +289,7 @@ async def all_shown(driver: ScreenDriver) -> None:
     await driver.pilot.pause()
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     "width", [pytest.param(width, marks=pytest.mark.full if width == "wide" else ()) for width in SIZES]
 )

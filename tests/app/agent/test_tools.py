@@ -115,6 +115,7 @@ def test_search_prints_path_line_and_text(files):
     assert "shop/prices.py:1:TAX = 0.2" == use(files, "search", pattern="^TAX").text
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
