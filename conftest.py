@@ -72,6 +72,9 @@ def native_library() -> Path:
     return Path(library._name)  # noqa: SLF001 (a CDLL tells its path in no other way)
 
 
+logging.getLogger().addHandler(logging.NullHandler())  # else warnings go to stderr, of which tests count the lines
+
+
 class LogCapture(logging.Handler):
     """What is logged. That of pytest looks through thousands of loggers, six times a test: 2 % of a run."""
 
