@@ -181,6 +181,7 @@ def test_what_a_command_says_is_translated(monkeypatch, arguments, left):
     assert "[" in ran.out.decode() + ran.err
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("in_brackets", "runtime")
 def test_the_line_mode_is_translated_and_an_answer_is_not(monkeypatch):
     lines = b"write no such file\n/help\n/back\n/nothing\n"
@@ -191,6 +192,7 @@ def test_the_line_mode_is_translated_and_an_answer_is_not(monkeypatch):
     assert "[remove the last request and its answer]" in ran.err
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("in_brackets", "runtime")
 @each_row("arguments", ["models list --json", "config show", "doctor --quick --json"])
 def test_json_and_files_stay_as_they_are(monkeypatch, arguments):

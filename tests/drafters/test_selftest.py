@@ -58,6 +58,7 @@ def test_the_embedded_heads_beat_chance_by_far(head, at_least):
     assert all(share > at_least > 500 * CHANCE for share in agreement(head).greedy_by_depth)
 
 
+@pytest.mark.full
 def test_every_depth_is_tested():
     assert [len(agreement(head).greedy_by_depth) for head in ("eagle3", "mtp")] == [3, 3]
 

@@ -77,6 +77,7 @@ def test_no_trained_head_changes_the_text(variant, sampler, question):
     assert written(variant, sampler, question)[0] == written("plain", sampler, question)[0]
 
 
+@pytest.mark.full
 @pytest.mark.dear
 @pytest.mark.parametrize(("variant", "least"), [("eagle3", 2.5), ("mtp", 3.0), ("mtp chain", 2.0)])
 def test_a_trained_head_beats_chance_by_far(variant, least):

