@@ -18,8 +18,8 @@ from typing import Any
 from specchat.edit.operations import Remove
 from specchat.refactoring.project_mentions import PYTHON_SUFFIXES, files_with
 from specchat.refactoring.python_dangers import DOCTEST, TYPE_COMMENT
-from specchat.refactoring.python_text import check_parses, is_saved, one_of
-from specchat.refactoring.splices import Area, RefusedError, Splice, Step, byte_position, count_of, splice_text
+from specchat.refactoring.python_text import byte_position, check_parses, is_saved, one_of, python_lines
+from specchat.refactoring.splices import Area, RefusedError, Splice, Step, count_of, splice_text
 
 IMPORTS = (ast.Import, ast.ImportFrom)
 ACTING_MODULES = ("readline", "rlcompleter", "antigravity", "this")
@@ -108,14 +108,14 @@ def ruff_fixes(text: str, file_name: str, rule: str, area: Area) -> tuple[Splice
     path = Path(file_name).absolute()
     isolated = () if is_saved(path, text) or path.is_file() else ("--isolated",)
     found: list[dict[str, Any]] = json.loads(_run_ruff(text, path, rule, isolated))
-    splices: set[Splice] = set()
+    lines, splices = python_lines(text), set[Splice]()
     for each in found:
         fix = each["fix"]
         if fix is None or fix["applicability"] != "safe":
             continue
         for edit in fix["edits"]:
             places = (edit[key] for key in ("location", "end_location"))
-            start, end = (byte_position(text, place["row"], place["column"] - 1) for place in places)
+            start, end = (byte_position(lines, place["row"], place["column"] - 1) for place in places)
             if area.holds(start, end):
                 splices.add(Splice(start, end, edit["content"]))
     return tuple(sorted(splices, key=lambda splice: splice.start))

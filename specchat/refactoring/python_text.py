@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, cast
 from specchat.context.file_listing import MAX_FILES, walk_files
 from specchat.errors import InputError
 from specchat.paths import cache_folder
-from specchat.refactoring.splices import TOO_LONG, RefusedError, byte_position
+from specchat.refactoring.splices import TOO_LONG, RefusedError
 from specchat.regular_file import read_regular_file
 
 if TYPE_CHECKING:
@@ -102,8 +102,12 @@ class PythonText:
 
         return parso.parse(self.text)
 
+    @cached_property
+    def _lines(self) -> Sequence[str]:
+        return python_lines(self.text)
+
     def byte_position(self, position: tuple[int, int]) -> int:
-        return byte_position(self.text, *position)
+        return byte_position(self._lines, *position)
 
     def tokens(self, name: str) -> list[Token]:
         leaves = self.tree.get_used_names().get(name, [])
@@ -326,6 +330,18 @@ def project_files(folder: Path) -> list[Path] | None:
     """The files of a project but for those of hidden and of generated folders; None for more than can be looked at."""
     names = list(walk_files(folder, [], SKIPPED_FOLDERS, has_hidden=True))
     return [folder / name for name in names] if len(names) <= MAX_FILES else None
+
+
+def python_lines(text: str) -> Sequence[str]:
+    """The lines as Python, jedi and Ruff count them, with their ends: a carriage return alone is one, too."""
+    from parso.utils import split_lines
+
+    return split_lines(text, keepends=True)
+
+
+def byte_position(lines: Sequence[str], line: int, column: int) -> int:
+    """The position of a place: its line from 1, its column in characters from 0."""
+    return len("".join((*lines[: line - 1], *(each[:column] for each in lines[line - 1 : line]))).encode())
 
 
 def check_parses(text: str) -> None:

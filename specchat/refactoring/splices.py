@@ -73,12 +73,6 @@ def line_area(text: str, first: int, last: int) -> Area:
     return Area(starts[min(first - 1, end)], min(starts[end], len(text.encode())))
 
 
-def byte_position(text: str, line: int, column: int) -> int:
-    """The position of a place: its line from 1, its column in characters from 0."""
-    lines = text.split("\n")
-    return len("\n".join((*lines[: line - 1], *(each[:column] for each in lines[line - 1 : line]))).encode())
-
-
 def whole_area(text: str) -> Area:
     return Area(0, len(text.encode()))
 

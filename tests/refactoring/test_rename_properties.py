@@ -114,3 +114,12 @@ def test_what_is_not_renamed_keeps_its_bytes(program, newline, codec):
     new = source.encode(renamed(source.text, Rename("old", "new")))
 
     assert raw.replace(b"def old", b"def new") == new
+
+
+@pytest.mark.parametrize("newline", ["\r", "\r\n", "\n"])
+def test_every_line_end_of_python_is_one(newline):
+    text = f"count = 1\ny = 2\r\nz = y{newline}print(y, z)\n"
+
+    made = renamed(text, Rename("y", "total", NameKind.VARIABLE))
+
+    assert made == f"count = 1\ntotal = 2\r\nz = total{newline}print(total, z)\n"
