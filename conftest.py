@@ -37,6 +37,7 @@ if "SPECCHAT_CACHE" not in os.environ:
 # Without a GPU, Triton's kernels run in its interpreter, which must be chosen before anything imports Triton.
 _has_gpu = any(Path(driver).exists() for driver in ("/dev/nvidiactl", "/dev/kfd"))
 os.environ.setdefault("TRITON_INTERPRET", "0" if _has_gpu else "1")
+logging.getLogger().addHandler(logging.NullHandler())  # else warnings go to stderr, of which tests count the lines
 # Nothing of the user is read or written.
 os.environ["SPECCHAT_HOME"] = tempfile.mkdtemp(prefix="specchat-home-")
 # Without the starter model, the embedded model is the default; the starter is declined, so no command offers it.
@@ -70,9 +71,6 @@ def native_library() -> Path:
     if library is None:
         pytest.skip("no C++ compiler here")
     return Path(library._name)  # noqa: SLF001 (a CDLL tells its path in no other way)
-
-
-logging.getLogger().addHandler(logging.NullHandler())  # else warnings go to stderr, of which tests count the lines
 
 
 class LogCapture(logging.Handler):

@@ -365,13 +365,9 @@ class ChosenTrees:
 
 def print_trees(tables: Sequence[CostTable], traces: Sequence[Trace]) -> None:
     """The trees that were chosen, and what the head earns alone with few and with many draft tokens."""
-    print(
-        "| costs | T | steps with the head | draft tokens | depth | first tokens | widest | tokens | auto / plain ",
-        end="",
-    )
-    print(
-        "".join(f"| head alone, {size} " for size in COMPARED_SIZES) + "|\n" + "|---" * (9 + len(COMPARED_SIZES)) + "|"
-    )
+    names = ["costs", "T", "steps with the head", "draft tokens", "depth", "first tokens", "widest", "tokens"]
+    names += ["auto / plain", *(f"head alone, {size}" for size in COMPARED_SIZES)]
+    print(f"| {' | '.join(names)} |\n{'|---' * len(names)}|")
     for temperature in sorted({trace.temperature for trace in traces}):
         same = [trace for trace in traces if trace.temperature == temperature]
         alone = [replay_fixed_size(same, "eagle3", size) for size in COMPARED_SIZES]
@@ -379,11 +375,8 @@ def print_trees(tables: Sequence[CostTable], traces: Sequence[Trace]) -> None:
             row, costs = ChosenTrees.of(table, same), (table.pass_seconds(), table.draft_costs["eagle3"])
             means = (row.draft_tokens, row.depth, row.first_tokens, row.widest, row.tokens_per_step)
             speeds = [table.pass_seconds_by_rows[1] / each.seconds_per_token(*costs) for each in alone]
-            print(
-                f"| {row.table} | {temperature:g} | {row.steps} | " + " | ".join(f"{mean:.1f}" for mean in means),
-                end="",
-            )
-            print("".join(f" | {speed:.2f}" for speed in (row.speedup, *speeds)) + " |")
+            cells = [row.table, f"{temperature:g}", f"{row.steps}", *(f"{mean:.1f}" for mean in means)]
+            print(f"| {' | '.join([*cells, *(f'{speed:.2f}' for speed in (row.speedup, *speeds))])} |")
 
 
 class TimedChooser(Chooser):

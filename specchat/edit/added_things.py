@@ -18,8 +18,8 @@ from specchat.edit.source_text import Source, make_source
 from specchat.syntax.languages import language_tables
 
 TABLES = language_tables(Path(__file__).with_suffix(".toml"))
-THINGS: Mapping[str, str] = {words: "".join(sign.split("\n")) for words, sign in TABLES["things"].items()}
-END_OF_THING, KIND = ("".join(TABLES["words"][key].split("\n")) for key in ("end", "named"))
+THINGS: Mapping[str, str] = {words: sign.replace("\n", "") for words, sign in TABLES["things"].items()}
+END_OF_THING, KIND = (TABLES["words"][key].replace("\n", "") for key in ("end", "named"))
 NAME_AFTER_KIND = re.compile(rf"\b{KIND}\s+(?:(?:named|called)\s+)?[`'\"@]?(?P<name>[^\W\d][\w.-]*)", re.IGNORECASE)
 NAME_BEFORE_KIND = re.compile(rf"[`'\"](?P<name>[\w.-]+)[`'\"]\s+{KIND}\b", re.IGNORECASE)
 REPLACEMENT = re.compile(

@@ -65,7 +65,7 @@ TABLES = language_tables(Path(__file__).with_suffix(".toml"))
 
 
 def _patterns(table: str, flags: re.RegexFlag = re.IGNORECASE) -> Mapping[str, re.Pattern[str]]:
-    words = {key: "".join(lines.split("\n")).format(**TABLES["stems"]) for key, lines in TABLES[table].items()}
+    words = {key: lines.replace("\n", "").format(**TABLES["stems"]) for key, lines in TABLES[table].items()}
     return {key: re.compile(each, flags) for key, each in words.items()}
 
 

@@ -43,8 +43,7 @@ VERSION_SUFFIX = r"(?:[-+.]?[a-zA-Z][\w.+-]*)?"
 VERSION = rf"v?\d+(?:\.\d+){{2,}}{VERSION_SUFFIX}"  # 0.2.0, 1.0.0-rc.1
 VALUE = rf"{QUOTED}|{NUMBER}|{VERSION}|\b(?:{'|'.join(CONSTANTS.values())})\b"
 AROUND = {
-    key: re.compile("".join(words.split("\n")).format(name=NAME), re.IGNORECASE)
-    for key, words in TABLES["around"].items()
+    key: re.compile(words.replace("\n", "").format(name=NAME), re.IGNORECASE) for key, words in TABLES["around"].items()
 }
 
 

@@ -17,6 +17,7 @@ from specchat.hub.safetensors_headers import has_weights, read_architecture
 from specchat.paths import hub_cache_folder, hub_snapshot, hub_snapshots, read_json_object, starter_file, starter_folder
 from specchat.profile.keys import STARTER
 from specchat.weights.gguf.gguf_file import read_gguf, shard_paths
+from specchat.weights.gguf.gguf_labels import LM_STUDIO_PREFIX
 from specchat.weights.gguf.gguf_sources import (
     OLLAMA_PREFIX,
     gguf_models,
@@ -111,10 +112,13 @@ def models_of_other_programs() -> Iterator[LocalModel]:
     for name, folder in sorted(lm_studio_models().items()):
         if (folder / "config.json").is_file():
             yield LocalModel(str(folder), folder)
-        yield from (LocalModel(f"lmstudio:{name}:{label}", path) for label, path in gguf_models(folder).items())
+        yield from _gguf_files(f"{LM_STUDIO_PREFIX}{name}", folder)
     for name in _cached_hub_ids():
-        models = gguf_models(*hub_snapshots(name))
-        yield from (LocalModel(f"{name}:{label}", path) for label, path in models.items())
+        yield from _gguf_files(name, *hub_snapshots(name))
+
+
+def _gguf_files(name: str, *folders: Path) -> Iterator[LocalModel]:
+    yield from (LocalModel(f"{name}:{label}", path) for label, path in gguf_models(*folders).items())
 
 
 def _cached_hub_ids() -> list[str]:

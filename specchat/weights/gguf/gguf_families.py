@@ -35,6 +35,7 @@ LAYERS_OF_27B = {"gemma2": 46, "gemma3_text": 62}
 QKV = ("attn_q", "attn_k", "attn_v")
 EXPERT = "{}"  # in the name of a tensor that holds all experts: the number of one
 KEYS = ("attn_k", "attn_v", "attn_k_norm")
+DRAFTING_LAYERS = "nextn_predict_layers"  # how many of the last ones only draft (MTP); they are not read
 QK_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
 
 
@@ -175,7 +176,7 @@ def _config(keys: _Keys, family: _Family) -> dict[str, Any]:
     if embedding is None or len(embedding.shape) != 2:
         raise keys.error("token_embd.weight is missing; is this a whole language model?")
     heads, width = keys.size("attention.head_count"), keys.size("embedding_length")
-    layers, layer = keys.size("block_count") - _drafting_layers(keys), 0 if family.layers_differ else None
+    layers, layer = keys.size("block_count") - keys.count(DRAFTING_LAYERS), 0 if family.layers_differ else None
     if not 1 <= layers <= MAX_LAYERS:
         raise keys.error(f"{keys.architecture}.block_count is {layers}")
     head_size = keys.size("attention.key_length", keys.size("rope.dimension_count", max(width // heads, 1)))
@@ -230,11 +231,6 @@ def _windows(keys: _Keys, family: _Family, layers: int) -> dict[str, Any]:
         return {"sliding_window": None}
     kinds = _layer_types(keys, layers, family.window_every)
     return {"sliding_window": keys.size("attention.sliding_window", family.window), "layer_types": kinds}
-
-
-def _drafting_layers(keys: _Keys) -> int:
-    """The last layers of a file that only draft (MTP), which are not read."""
-    return keys.size("nextn_predict_layers") if keys.value("nextn_predict_layers") else 0
 
 
 def _expert_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
@@ -408,7 +404,7 @@ def _mapped_tensors(keys: _Keys, family: _Family, config: dict[str, Any]) -> Ite
         else:
             yield MappedTensor(tensor, name)
     layers, shapes = config["num_hidden_layers"], enumerate(layer_shapes(config))
-    drafting = tuple(f"blk.{layer}." for layer in range(layers, layers + _drafting_layers(keys)))
+    drafting = tuple(f"blk.{layer}." for layer in range(layers, layers + keys.count(DRAFTING_LAYERS)))
     unread = {f"blk.{layer}.{part}.weight" for layer, shape in shapes if shape.kv_source is not None for part in KEYS}
     others = ("rope_freqs.", "rope_factors_", *drafting)
     unknown = [name for name in unused if name not in unread and not name.startswith(others)]

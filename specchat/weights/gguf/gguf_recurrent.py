@@ -37,7 +37,7 @@ def recurrent_tensors(
         return
     if part == "ssm_conv1d":
         tensor = replace(tensor, shape=(*tensor.shape[:-1], 1, tensor.shape[-1]))
-    change = {"ssm_a": WeightChange.MINUS_EXP}.get(part, WeightChange.NONE)
+    change = WeightChange.MINUS_EXP if part == "ssm_a" else WeightChange.NONE
     yield MappedTensor(tensor, name, change, head_order=order)
 
 
