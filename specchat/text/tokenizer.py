@@ -25,6 +25,7 @@ from specchat.text.control_tokens import SPLIT_MARK, ControlTokens, any_of
 from specchat.text.detokenize import Detokenizer
 from specchat.text.token_bytes import TokenDecoder, read_token_decoder
 from specchat.text.token_encoder import TokenEncoder
+from specchat.text.vocabulary import Vocabulary
 
 PIECE_CHARACTERS = 32 * 2**10  # about a tenth of a second
 MAX_VOCABULARY = 2**24
@@ -56,6 +57,13 @@ class Tokenizer:
 
     def __str__(self) -> str:
         return str(self.folder)
+
+    @property
+    def tokens(self) -> Vocabulary:
+        """What a draft model must share."""
+        return Vocabulary(
+            {each: piece for piece, each in self.vocabulary.items() if each not in self.added}, self.added
+        )
 
     def encode(self, text: str, parse_special: bool = False) -> list[int]:
         """The tokens of a text. "<|end|>" becomes a control token only with `parse_special`, for rendered templates."""
@@ -166,34 +174,12 @@ class Tokenizer:
 
 
 def check_same_tokens(target: Tokenizer, draft: Tokenizer) -> None:
-    """ModelError when the ordinary tokens differ. The sizes of models say nothing: related ones are padded differently.
-
-    Control tokens and other added tokens may differ, as between generations of one family: plain text never needs them.
-    """
-    if difference := _first_difference(target, draft):
+    """ModelError when the ordinary tokens differ. The sizes of models say nothing: related ones have other padding."""
+    if difference := target.tokens.first_difference(draft.tokens):
         raise ModelError(
             f"draft {draft}: its tokens are not those of the target {target} ({difference}); "
             "choose a draft of the same family, or none with --draft ''"
         )
-
-
-def _first_difference(target: Tokenizer, draft: Tokenizer) -> str | None:
-    """A description of the lowest id whose ordinary token differs. Added tokens on either side may differ."""
-    target_pieces, draft_pieces = _ordinary_tokens(target), _ordinary_tokens(draft)
-    added = target.added | draft.added
-    for token in sorted(target_pieces.keys() | draft_pieces.keys()):
-        expected, actual = target_pieces.get(token), draft_pieces.get(token)
-        if expected != actual and token not in added:
-            return f"id {token} is {_token_repr(expected)} in the target and {_token_repr(actual)} in the draft"
-    return None
-
-
-def _ordinary_tokens(tokenizer: Tokenizer) -> dict[int, str]:
-    return {token: piece for piece, token in tokenizer.vocabulary.items() if token not in tokenizer.added}
-
-
-def _token_repr(piece: str | None) -> str:
-    return "nothing" if piece is None else repr(piece)
 
 
 def _vocabulary_size(vocabulary: Mapping[str, int], folder: Path) -> int:
