@@ -157,9 +157,9 @@ def load_engine(
     A set `cancelled` ends the loading between two models. `past_texts` returns the texts of other conversations, from
     which answers may copy; it is called from a thread.
     """
-    profile = replace(profile, models=with_shipped_drafters(profile.models))
     reporting = partial(_report_of, progress, cancelled)
     plan = plan_load(profile, compute_features(), lambda name, role: find_model(name, role, reporting(name, role)))
+    profile = replace(profile, models=with_shipped_drafters(profile.models))
     files = {path: size_and_time(path) for path in plan.files}
     tokenizer = Tokenizer(_folder(plan.target))
     if tokenizer.chat.thinking:
@@ -172,10 +172,15 @@ def load_engine(
     )
     if plan.draft is not None and not (cancelled and cancelled.is_set()):
         resources = _load_draft(resources, plan.draft, tokenizer, progress, reporting)
+    unusable = list[str]()
     for head in plan.heads if not (cancelled and cancelled.is_set()) else ():
-        resources = replace(
-            resources, heads={**resources.heads, **_load_head(head, plan.target, resources.target, progress)}
-        )
+        try:
+            loaded = _load_head(head, plan.target, resources.target, progress)
+            resources = replace(resources, heads={**resources.heads, **loaded})
+        except ModelError as error:
+            if not head.is_of_target:  # the user has not asked for that one
+                raise
+            unusable.append(str(error))
     torch.set_num_threads(threads_for(resources.target.bytes, DEFAULT_THREADS))
     resources.target.set_hidden_state_layers(
         tuple(dict.fromkeys(layer for head in resources.heads.values() for layer in head.hidden_state_layers))
@@ -185,7 +190,7 @@ def load_engine(
     learned = learned_file(_cost_identity(profile, plan, resources))
     costs, state = learned.load()
     corpus = read_reference_corpus(EMBEDDED / "reference.jsonl") if plan.target.source == "embedded" else None
-    notices = (*_notices(plan, resources), *filter(None, [learned.fault]))
+    notices = (*_notices(plan, resources), *unusable, *filter(None, [learned.fault]))
     kv_files = _kv_files(profile, plan, resources.target)
     models = LoadedModels(resources.target, tokenizer, profile, costs, state, corpus, notices, learned)
 
@@ -238,7 +243,7 @@ def _capture_graphs(resources: DraftingResources, progress: Progress) -> None:
 
 def _notices(plan: LoadPlan, resources: DraftingResources) -> tuple[str, ...]:
     """What the user should know about the loaded models."""
-    notices = list(plan.notices)
+    notices = [*plan.notices, *filter(None, [plan.offered_draft()])]
     if plan.draft is not None and resources.draft_model is None and resources.draft_tokenizer is not None:
         other_tokens = f"draft {plan.draft.source} is left out: its tokens are not those of the target"
         notices.append(f"{other_tokens}; {missing_variant(OTHER_TOKENS_VARIANT)}")
