@@ -48,14 +48,14 @@ from specchat.loading.engine_memory import compute_features, free_bytes
 from specchat.loading.load_plan import HeadPlan, LoadPlan, ModelPlan, plan_load
 from specchat.paths import kv_folder
 from specchat.plugins.own_plugins import OTHER_TOKENS_VARIANT, missing_variant
-from specchat.process_memory import collect_all
+from specchat.process_memory import collect_all, with_growth
 from specchat.profile.drafter_names import all_drafters
 from specchat.profile.keys import Profile
 from specchat.profile.shipped_drafters import with_shipped_drafters
 from specchat.text.thinking import import_parser
 from specchat.text.tokenizer import Tokenizer, check_same_tokens
 from specchat.threads import ThreadWatchdog, is_thread_count_set, threads_for
-from specchat.weights.gguf.gguf_file import size_and_time
+from specchat.weights.gguf.gguf_file import forget_headers, size_and_time
 from specchat.weights.gguf.gguf_preparation import Report
 from specchat.weights.kv_files import KVFiles, kv_identity
 from specchat.weights.load import load_model
@@ -84,6 +84,7 @@ class Engine:
     texts: PrefixCache[DraftedText]
     kv_files: KVFiles | None = None  # None where rows and states of a text cannot be stored
     weight_files: Mapping[Path, tuple[int, int]] = field(default_factory=dict[Path, tuple[int, int]])  # when loaded
+    token_table_bytes: int = 0  # of the tokenizer
 
     def has_changed_files(self) -> bool:
         """Whether a file of the models is another one now."""
@@ -143,7 +144,7 @@ class Engine:
         weights = {name: each.bytes for name, each in (*loaded.items(), *heads.items())}
         caches = [each.bytes for each in (self.resources.target.pool, *_pools_of_drafters(self.resources))]
         drafters = sum(text.memory_bytes()["drafters"] for text in self.texts)
-        return weights | {"kv_cache": sum(caches), "drafters": drafters}
+        return weights | {"kv_cache": sum(caches), "drafters": drafters, "token_tables": self.token_table_bytes}
 
 
 def load_engine(
@@ -161,7 +162,7 @@ def load_engine(
     plan = plan_load(profile, compute_features(), lambda name, role: find_model(name, role, reporting(name, role)))
     profile = replace(profile, models=with_shipped_drafters(profile.models))
     files = {path: size_and_time(path) for path in plan.files}
-    tokenizer = Tokenizer(_folder(plan.target))
+    tokenizer, token_table_bytes = with_growth(lambda: Tokenizer(_folder(plan.target)))
     if tokenizer.chat.thinking:
         import_parser()  # else the first answer would wait for it
     resources = DraftingResources(
@@ -200,7 +201,8 @@ def load_engine(
     texts = PrefixCache(open_text, kv_files, int(profile.limits.kv_disk * GIB))
     watchdog = _thread_watchdog(resources.target)
     threads, variants = torch.get_num_threads(), runnable_variants(resources)
-    return Engine(models, resources, watchdog, threads, variants, texts, kv_files, files)
+    forget_headers()
+    return Engine(models, resources, watchdog, threads, variants, texts, kv_files, files, token_table_bytes)
 
 
 def _build_drafters(resources: DraftingResources, *, recalls: bool) -> BuiltDrafters:

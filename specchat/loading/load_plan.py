@@ -73,7 +73,7 @@ class ModelPlan:
 
     def architecture(self) -> Architecture | None:
         """Its sizes; None when it is not on this disk."""
-        path = self.folder or self.gguf
+        path = self.gguf or self.folder  # without the tensors of a file its network is built, by transformers
         return read_architecture(path) if path is not None else None
 
     @property

@@ -25,7 +25,7 @@ from specchat.text.control_tokens import SPLIT_MARK, ControlTokens, any_of
 from specchat.text.detokenize import Detokenizer
 from specchat.text.token_bytes import TokenDecoder, read_token_decoder
 from specchat.text.token_encoder import TokenEncoder
-from specchat.text.vocabulary import Vocabulary
+from specchat.text.vocabulary import TokenIds, Vocabulary
 
 PIECE_CHARACTERS = 32 * 2**10  # about a tenth of a second
 MAX_VOCABULARY = 2**24
@@ -42,8 +42,8 @@ class Tokenizer:
         self._settings = _read_json(folder / "special_tokens_map.json") | _read_json(folder / "tokenizer_config.json")
         self._encoder = TokenEncoder(folder)
         backend = self._encoder.backend
-        self.vocabulary: dict[str, int] = backend.get_vocab(with_added_tokens=True)
-        self.vocab_size = _vocabulary_size(self.vocabulary, folder)
+        self.vocabulary = TokenIds(backend)
+        self.vocab_size = _vocabulary_size(backend.get_vocab(with_added_tokens=True), folder)
         added_token_ids = backend.get_added_tokens_decoder()
         self.added = frozenset(added_token_ids)
         self.special_token_ids = frozenset(index for index, token in added_token_ids.items() if token.special)
@@ -107,7 +107,7 @@ class Tokenizer:
     def token_bytes(self, token: int) -> bytes:
         """The bytes of a token, possibly part of a character; empty for padding ids above the vocabulary."""
         if token not in self._bytes_of_token:
-            piece = self._pieces[token] if 0 <= token < self.vocab_size else ""
+            piece = (self._encoder.backend.id_to_token(token) or "") if 0 <= token < self.vocab_size else ""
             # Byte-level tokenizers store added tokens as plain text.
             is_plain = self._token_decoder.is_byte_level and token in self.added
             self._bytes_of_token[token] = piece.encode() if is_plain else self._token_decoder.piece_bytes(piece)
@@ -151,14 +151,6 @@ class Tokenizer:
     def start_token_ids(self) -> list[int]:
         """The tokens with which the model expects every text to begin, for example "<s>"; none for most models."""
         return self._encoder.start_tokens()
-
-    @cached_property
-    def _pieces(self) -> list[str]:
-        """The piece of every token; "" for ids that the vocabulary leaves out."""
-        pieces = [""] * self.vocab_size
-        for piece, token in self.vocabulary.items():
-            pieces[token] = piece
-        return pieces
 
     def _declared_stop_ids(self) -> set[int]:
         """The stop tokens in the files of the folder; generation_config.json goes before config.json."""
