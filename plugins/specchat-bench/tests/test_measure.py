@@ -170,7 +170,7 @@ def test_recommendations_name_the_fastest_drafter():
 def test_auto_alone_says_nothing_of_drafters_that_were_not_measured():
     rows = group_samples(run_combinations(fake_answer, GRID, PROMPTS, 1, SampleStore()), GRID)
     plain = [row for row in rows if row.combination.drafter == PLAIN]
-    drafted = next(row for row in rows if row.combination.budget == 4 and row.combination.temperature == 0)
+    drafted = next(row for row in rows if (row.combination.kind, row.combination.budget) == ("chat", 4))
     auto = replace(drafted, combination=replace(drafted.combination, drafter=AUTO))
 
     assert recommendations([*plain, auto])["chat T=0"] == "auto: 2.00 times plain"
