@@ -38,15 +38,15 @@ def profile_of(entry: CatalogEntry) -> Profile:
     return Profile().override({"models.target": entry.id, "models.draft": draft, "models.heads": heads})
 
 
-def cell(plan: LoadPlan) -> str:
+def cell(plan: LoadPlan, *, had_drafter: bool) -> str:
     memory = plan.memory()
     if plan.refusal or memory is None:
         return "does not fit"
     chosen = plan.target.options.quant_format
     weights = "bf16" if chosen == FLOAT_FORMAT else chosen
     has_drafter = plan.draft is not None or plan.heads
-    parts = [weights, *(["no drafter"] if not has_drafter else []), f"{plan.context_tokens}"]
-    return f"{', '.join(parts)}: {memory.total_bytes / GIB:.1f}"
+    lost = "" if has_drafter or not had_drafter else ", no drafter"
+    return f"{weights}{lost}, {plan.context_tokens}: {memory.total_bytes / GIB:.1f}"
 
 
 def rows() -> Iterator[list[str]]:
@@ -55,7 +55,7 @@ def rows() -> Iterator[list[str]]:
         profile = profile_of(entry)
         drafter = next(iter((*profile.models.heads, profile.models.draft)), "") or "none"
         plans = (plan_for_machine(profile, Machine((simulated_gpu(size), MAIN_MEMORY))) for size in SIZES_GB)
-        yield [name, drafter, *map(cell, plans)]
+        yield [name, drafter, *(cell(plan, had_drafter=drafter != "none") for plan in plans)]
 
 
 def table() -> str:

@@ -83,7 +83,7 @@ def choice(plan: LoadPlan) -> tuple[str, str, int]:
         (24, 32768, ("float", "nf4", 16384)),
         (12, 8192, ("nf4", "float", 8192)),
         (12, 32768, ("nf4", "float", 8192)),
-        (8, 32768, ("nf4", "none", 4096)),
+        (8, 32768, ("nf4-double", "none", 8192)),
     ],
 )
 def test_formats_context_and_draft_are_chosen_together_so_that_the_pair_fits(models, gpu_gib, context, expected):
@@ -121,7 +121,7 @@ def test_what_a_person_chose_stays(models, values, stays):
 def test_a_format_that_cannot_fit_is_refused_with_one_that_would(models):
     plan = planned(models, 8, weights="float")
 
-    assert "does not fit: it takes" in plan.refusal and "with nf4 weights instead of bf16" in plan.refusal
+    assert "does not fit: it takes" in plan.refusal and "with nf4-double weights instead of bf16" in plan.refusal
     with pytest.raises(ModelError, match="which the settings exclude"):
         plan.check()
 
