@@ -31,7 +31,6 @@ from specchat.profile.keys import AUTO, Models, Profile
 from specchat.weights.llama_families import GPU_FAMILIES, LLAMA_LIKE_FAMILIES
 from specchat.weights.load_options import KEPT_FORMATS
 
-SMALLER_FORMATS = ("int8", "nf4", "nf4-double")  # the most precise first
 MAX_MAPPED_SHARE = 1.5  # of the free memory, for weights that stay on the disk: with more, a token would take minutes
 
 
@@ -139,7 +138,7 @@ def _smaller_formats(model: ModelPlan, kind: DeviceKind) -> Iterator[str]:
     if sizes is None or not can_quantize(sizes) or lacks_quantizer(sizes, kind):
         return
     planned = weight_bytes(sizes, model.memory_format)
-    yield from (each for each in SMALLER_FORMATS if each in kind.weight_formats and weight_bytes(sizes, each) < planned)
+    yield from (each for each in KEPT_FORMATS if each in kind.weight_formats and weight_bytes(sizes, each) < planned)
 
 
 def _pass_price(model: ModelPlan, quant_format: str, kind: DeviceKind) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from specchat.devices import FLOAT_FORMAT
 
 EMBEDDED = Path(__file__).parents[1] / "embedded"
-KEPT_FORMATS = ("int8", "nf4", "nf4-double")  # whose weights are kept on the disk when they were quantized
+KEPT_FORMATS = ("int8", "nf4", "nf4-double")  # kept on the disk once they were quantized; the most precise first
 STORED_DTYPE = "auto"  # the dtype of the stored weights
 
 
