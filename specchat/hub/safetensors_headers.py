@@ -190,6 +190,13 @@ def is_mtp_tensor(name: str, layers: int) -> bool:
     return words[0] == "mtp" or any(index >= layers for index in indices)
 
 
+def own_head_bytes(source: Path) -> int:
+    """The bytes of the multi-token prediction layers in the checkpoint of a model."""
+    layers = dimensions_from_config(read_config(source), str(source)).layers
+    tensors = _read_headers(weight_files(source))
+    return _stored_bytes({name: each for name, each in tensors.items() if is_mtp_tensor(name, layers)})
+
+
 def _read_headers(files: Sequence[Path]) -> TensorHeaders:
     return {name: header for path in files for name, header in read_header(path).items()}
 

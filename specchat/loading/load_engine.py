@@ -44,8 +44,9 @@ from specchat.errors import ModelError
 from specchat.forward.linear.quant_linear import BLOCKS_OF_8_BITS
 from specchat.forward.native.native_ops import must_be_compiled, native_kernels
 from specchat.hub.find_models import find_model
-from specchat.loading.engine_memory import compute_features, free_bytes
-from specchat.loading.load_plan import HeadPlan, LoadPlan, ModelPlan, plan_load
+from specchat.loading.engine_memory import compute_features, free_bytes, memory_of_device
+from specchat.loading.fitted_plan import plan_that_fits
+from specchat.loading.load_plan import HeadPlan, LoadPlan, ModelPlan
 from specchat.paths import kv_folder
 from specchat.plugins.own_plugins import OTHER_TOKENS_VARIANT, missing_variant
 from specchat.process_memory import collect_all, with_growth
@@ -153,13 +154,15 @@ def load_engine(
     cancelled: Flag | None = None,
     past_texts: Callable[[], Sequence[str]] | None = None,
 ) -> Engine:
-    """Load the models of a profile, and download missing ones.
+    """Load the models of a profile, and download missing ones. ModelError for models that do not fit the memory.
 
     A set `cancelled` ends the loading between two models. `past_texts` returns the texts of other conversations, from
     which answers may copy; it is called from a thread.
     """
     reporting = partial(_report_of, progress, cancelled)
-    plan = plan_load(profile, compute_features(), lambda name, role: find_model(name, role, reporting(name, role)))
+    find = lambda name, role: find_model(name, role, reporting(name, role))
+    plan = plan_that_fits(profile, compute_features(), memory_of_device, find)
+    plan.check()
     profile = replace(profile, models=with_shipped_drafters(profile.models))
     files = {path: size_and_time(path) for path in plan.files}
     tokenizer, token_table_bytes = with_growth(lambda: Tokenizer(_folder(plan.target)))
@@ -179,14 +182,14 @@ def load_engine(
             loaded = _load_head(head, plan.target, resources.target, progress)
             resources = replace(resources, heads={**resources.heads, **loaded})
         except ModelError as error:
-            if not head.is_of_target:  # the user has not asked for that one
+            if head.is_named:
                 raise
             unusable.append(str(error))
     torch.set_num_threads(threads_for(resources.target.bytes, DEFAULT_THREADS))
     resources.target.set_hidden_state_layers(
         tuple(dict.fromkeys(layer for head in resources.heads.values() for layer in head.hidden_state_layers))
     )
-    _share_memory(resources, profile.limits.context)
+    _share_memory(resources, plan.context_tokens)
     _capture_graphs(resources, progress)
     learned = learned_file(_cost_identity(profile, plan, resources))
     costs, state = learned.load()
