@@ -8,6 +8,7 @@ what is wrong with them. Imports no torch.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -18,6 +19,7 @@ from specchat.devices import CPU, FLOAT_FORMAT, GGUF_FORMAT, INT8_KV, kind_of, r
 from specchat.errors import ModelError
 from specchat.hub.architecture import FLOAT_FORMATS, Architecture
 from specchat.hub.catalog import find_entry, head_parameters
+from specchat.hub.draft_on_disk import draft_on_disk
 from specchat.hub.find_models import HEAD_ROLE, find_local_model
 from specchat.hub.machine import Device, Machine
 from specchat.hub.memory_plan import (
@@ -30,11 +32,13 @@ from specchat.hub.memory_plan import (
     plan_memory,
 )
 from specchat.hub.recommend import FITS, TIGHT, TOO_LARGE, fit_label, format_gib
-from specchat.hub.safetensors_headers import own_head_bytes, read_architecture
+from specchat.hub.safetensors_headers import is_mtp_tensor, own_head_bytes, read_architecture
 from specchat.paths import read_json_object, read_text_config
 from specchat.profile.keys import AUTO, Models, Profile
 from specchat.profile.shipped_drafters import with_shipped_drafters
 from specchat.weights.gguf.gguf_file import read_gguf, shard_paths, size_and_time
+from specchat.weights.gguf.gguf_heads import has_drafting_layer
+from specchat.weights.gguf.gguf_manifest import GgufManifest
 from specchat.weights.gguf.gguf_sources import local_gguf
 from specchat.weights.load_options import STORED_DTYPE, LoadOptions, resolve_dtype
 
@@ -121,23 +125,34 @@ class ModelPlan:
 @dataclass(frozen=True)
 class HeadPlan:
     source: str
-    path: Path | None  # folder or file; None: not on this disk
+    path: Path | None  # folder or file, of a GGUF file what was prepared from it; None: not on this disk
     is_in_target: bool = False  # layers for multi-token prediction in the files of the target
+    is_named: bool = True  # by the user or the catalog; else it was found in the target's file
 
     @property
     def files(self) -> tuple[Path, ...]:
-        found = [] if self.path is None else [self.path] if self.path.is_file() else self.path.glob("*.safetensors")
-        return tuple(found)
+        if self.path is None or self.path.is_file():
+            return (self.path,) if self.path else ()
+        manifest = GgufManifest.from_folder(self.path)
+        return tuple(each.path for each in manifest.files) if manifest else tuple(self.path.glob("*.safetensors"))
 
     @property
     def stored_bytes(self) -> int:
         """Those of its files; as published when it is not on this disk."""
         if self.path is None:
             return BF16_BYTES * head_parameters(self.source)
-        return own_head_bytes(self.path) if self.is_in_target else sum(file.stat().st_size for file in self.files)
+        manifest = GgufManifest.from_folder(self.path)
+        if manifest is None:
+            return own_head_bytes(self.path) if self.is_in_target else sum(file.stat().st_size for file in self.files)
+        layers = read_text_config(self.path).get("num_hidden_layers", 0)
+        drafting = [each for each in manifest.tensors if is_mtp_tensor(each.name, layers)]
+        return sum(each.source.bytes for each in drafting or manifest.tensors)
 
     def describe(self) -> str:
-        return _location(self.source, self.path)
+        location = _location(self.source, self.path)
+        return (
+            f"a layer in the target's file, for multi-token prediction: {location}" if self.is_in_target else location
+        )
 
 
 @dataclass(frozen=True)
@@ -190,6 +205,7 @@ class LoadPlan:
     heads: tuple[HeadPlan, ...]
     context_tokens: int
     left_out: tuple[LeftOutDrafter, ...] = ()
+    may_offer_draft: bool = False  # there is no drafter to load, and the user has not said that there be none
     given_way: str = ""  # what `fitted_plan` changed so that it fits; "" for nothing
     refusal: str = ""  # why it cannot be loaded: it does not fit; "" when it can
 
@@ -218,6 +234,16 @@ class LoadPlan:
     def notices(self) -> tuple[str, ...]:
         """What the user should know about this plan: a line for everything that is left out, and what gave way."""
         return (*(f"{each.role} {each.describe()}" for each in self.left_out), *filter(None, [self.given_way]))
+
+    def offered_draft(self) -> str:
+        """One line about a smaller model on this disk that could draft, "" for none; vocabularies are read for it."""
+        path = self.target.gguf or self.target.folder
+        may_offer = self.may_offer_draft and not self.refusal
+        name = draft_on_disk(path) if may_offer and path is not None else None
+        if name is None:
+            return ""
+        option = f"--draft {shlex.quote(name)}"
+        return f"{name} is on this disk, has the same tokens and can draft: {option} takes it, --draft '' offers none"
 
     def lines(self) -> Iterator[PlanLine]:
         yield PlanLine("target", self.target.describe(), self.target.is_local)
@@ -248,6 +274,8 @@ class LoadPlan:
 
     def text(self, machine: Machine) -> str:
         rows = [f"{line.role:<8}{line.text}" for line in self.lines()]
+        if offered := self.offered_draft():
+            rows.append(f"{'draft':<8}{offered}")
         rows.append(f"{'context':<8}{self.context_tokens} tokens")
         if fit := self.fit(machine):
             rows.append(f"{'memory':<8}{fit.describe()}")
@@ -263,6 +291,7 @@ def _read_once(path: Path, _files: tuple[tuple[int, int], ...]) -> Architecture:
 
 def plan_load(profile: Profile, features: ComputeFeatures, fetch: Fetch | None = None) -> LoadPlan:
     """Resolve a profile. With `fetch`, missing models are downloaded and prepared; else their folder is None."""
+    has_choice, uses_own_head = profile.models.draft == AUTO, AUTO in profile.models.heads
     profile = replace(profile, models=with_shipped_drafters(profile.models))
     models = profile.models
     if models.is_on_server:
@@ -273,15 +302,14 @@ def plan_load(profile: Profile, features: ComputeFeatures, fetch: Fetch | None =
     folder = find(models.target, "target")
     target = ModelPlan(models.target, folder, _target_options(profile, folder, features), local_gguf(models.target))
     draft = _plan_draft(profile, folder, features, find)
-    heads = tuple(_plan_heads(models, folder, find))
+    heads = [*_plan_heads(models, folder, find)]
+    if uses_own_head and target.gguf and folder and has_drafting_layer(read_text_config(folder)):
+        heads.append(HeadPlan(models.target, folder, is_in_target=True, is_named=False))
     left_out = tuple(each for each in (draft, *heads) if isinstance(each, LeftOutDrafter))
-    return LoadPlan(
-        target,
-        draft if isinstance(draft, ModelPlan) else None,
-        tuple(each for each in heads if isinstance(each, HeadPlan)),
-        profile.limits.context,
-        left_out,
-    )
+    planned_draft = draft if isinstance(draft, ModelPlan) else None
+    planned_heads = tuple(each for each in heads if isinstance(each, HeadPlan))
+    may_offer = has_choice and not planned_heads and planned_draft is None
+    return LoadPlan(target, planned_draft, planned_heads, profile.limits.context, left_out, may_offer)
 
 
 def check_named_drafters(profile: Profile, *, names_draft: bool, names_heads: bool) -> None:
