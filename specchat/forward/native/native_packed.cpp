@@ -642,11 +642,23 @@ struct Group {
 
     // Takes the number with this absolute value out; its place goes to `place`.
     float take(float size, int& place) {
+#if defined(__AVX512F__)
+        const auto equals = [&](int part) {
+            return _mm512_cmpeq_ps_mask(_mm512_abs_ps((__m512)parts[part]), _mm512_set1_ps(size));
+        };
+        const __mmask16 in_front = equals(0), found = in_front ? in_front : equals(1), first = found & -found;
+        Floats& part = parts[in_front ? 0 : 1];
+        place = (in_front ? 0 : LANES) + __builtin_ctz(found);
+        const bool is_negative = _mm512_test_epi32_mask((__m512i)part, _mm512_set1_epi32(INT32_MIN)) & first;
+        part = (Floats)_mm512_mask_mov_ps((__m512)part, first, _mm512_setzero_ps());
+        return is_negative ? -size : size;
+#else
         for (place = 0; parts[place / LANES][place % LANES] != size && parts[place / LANES][place % LANES] != -size;)
             place++;
         const float number = parts[place / LANES][place % LANES];
         parts[place / LANES][place % LANES] = 0;
         return number;
+#endif
     }
 
 #if defined(__AVX512F__)
@@ -779,7 +791,8 @@ struct QuantizedGroups {
         for (int i = 0; i < 4; i++) found[i].input = -1;
         const __mmask16 has_outlier =
             _mm512_cmp_ps_mask((__m512)largest, (__m512)(OUTLIER_RATIO * next), _CMP_GT_OQ);
-        if (__builtin_expect(has_outlier, 0)) {
+        if (has_outlier) {
+#pragma GCC unroll 4
             for (int i = 0; i < 4; i++)
                 if (has_outlier >> 4 * i & 1) take(groups[i], largest[4 * i], number + i, found[i]);
             largest = (Floats)_mm512_mask_mov_ps((__m512)largest, has_outlier, (__m512)next);

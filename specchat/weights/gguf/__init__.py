@@ -4,6 +4,7 @@ gguf_sources       the GGUF file that a name means: a path, a folder, a model of
 gguf_file          the header, every count checked against the size of the file
 gguf_families      metadata and tensor names → config.json and published tensor names
 gguf_recurrent     the tensors of recurrent layers, whose heads stand in another order
+gguf_heads         the tensors of layers that only draft
 gguf_splits        the regular expressions of `tokenizer.ggml.pre`
 gguf_tokenizer     the tokenizer of a file → tokenizer.json and chat template
 gguf_manifest      where the tensors of a prepared file are

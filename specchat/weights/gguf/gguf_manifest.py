@@ -26,6 +26,7 @@ class WeightChange(Enum):
     PAIRED_ROWS = "paired rows"  # of Q and K: RoPE rotates neighbours instead of halves
     PLUS_ONE = "plus one"  # norms that multiply by 1 + weight
     MINUS_EXP = "minus exp"  # of the rates of a recurrent layer
+    IDS = "ids"  # of the target's tokens, instead of their distances to those of the head
 
 
 @dataclass(frozen=True)
@@ -85,10 +86,10 @@ class GgufManifest:
 
     @classmethod
     def from_folder(cls, folder: Path) -> GgufManifest | None:
-        """That of a prepared folder; None for any other folder. ModelError where the GGUF file has changed since."""
+        """That of a prepared folder; None for any other place. ModelError where the GGUF file has changed since."""
         try:
             content = json.loads((folder / MANIFEST_FILE).read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError) as error:
             raise ModelError(f"{folder}: its {MANIFEST_FILE} cannot be read; remove the folder") from error
