@@ -346,7 +346,9 @@ inline InputPlace place_of_input(int32_t input) {
     const int stored = F::BITS == 8 ? word : word % (WORDS / 2), byte = input % 4 * 8;
     const int super = int(F::block_bytes(SUPER_GROUPS)) * (number / SUPER_GROUPS);
     const int group = super + BLOCKS * F::SUPER_BYTES + number % SUPER_GROUPS * F::GROUP_BYTES;
-    InputPlace place{super, group + part * LANES * (F::IS_SUPER ? 1 : 2)};
+    InputPlace place{};
+    place.super = super;
+    place.header = group + part * LANES * (F::IS_SUPER ? 1 : 2);
     place.codes = group + F::codes(0) + stored * int(sizeof(Codes));
     place.shift = byte + (word == stored ? 0 : 4);
     if constexpr (F::IN_PLANES) {
