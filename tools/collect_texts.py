@@ -15,7 +15,9 @@ import inspect
 import json
 import re
 import sys
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 
 import specchat
@@ -23,6 +25,7 @@ from specchat.own_text import COLUMNS
 
 PACKAGE = Path(specchat.__file__).parent
 CATALOGUE = PACKAGE / "texts" / "en.json"
+TEXT_TABLES = (PACKAGE / "profile" / "keys.toml",)  # texts for people that stand in no Python file
 WORDS = re.compile(r"[^\W\d_]{2,}\W+(?:[\w'-]+\W+)*[^\W\d_]{2,}|[^\W\d_]{2,} ?\{\w+\}|\{\w+\} ?[^\W\d_]{3,}")
 BETWEEN_TEXTS = re.compile(r"^[ ;:,·]+|[;:,·]? +$")  # at the ends of a text, where it is joined with others
 PLACE = re.compile(r"\{[a-z_]+\}")  # in a text that `format` fills
@@ -70,11 +73,14 @@ def _texts_below(node: ast.AST, skipped: set[ast.AST]) -> Iterator[str]:
                 yield from _texts_below(each.value, skipped)
         return
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        text = node.value if PLACE.search(node.value) else _escaped(node.value)
-        yield from filter(is_text, columns(text))
+        yield from _plain_texts(node.value)
         return
     for child in ast.iter_child_nodes(node):
         yield from _texts_below(child, skipped)
+
+
+def _plain_texts(value: str) -> Iterator[str]:
+    yield from filter(is_text, columns(value if PLACE.search(value) else _escaped(value)))
 
 
 def columns(text: str) -> list[str]:
@@ -154,6 +160,10 @@ def collect(files: Iterable[Path] = ()) -> dict[str, str]:
         if not place.startswith(FOR_MODELS):
             for text in texts_of(ast.parse(path.read_text(encoding="utf-8"))):
                 found.setdefault(text, place)
+    for path in () if files else TEXT_TABLES:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        for text in chain.from_iterable(_plain_texts(each) for table in tables.values() for each in table.values()):
+            found.setdefault(text, path.relative_to(PACKAGE).as_posix())
     return found
 
 
