@@ -25,7 +25,7 @@ from specchat.engine.cache_sizes import (
 )
 from specchat.hub.architecture import EMBEDDING, EXPERT, FLOAT_FORMATS, LINEAR, OUTPUT, Architecture, Matrix
 from specchat.plugins.discovery import find_extensions
-from specchat.weights.llama_families import GPU_FAMILIES, GRAPHED_FAMILIES, LLAMA_LIKE_FAMILIES
+from specchat.weights.llama_families import GRAPHED_FAMILIES, LLAMA_LIKE_FAMILIES, own_families
 
 GIB = 2**30
 BF16_BYTES = 2
@@ -88,15 +88,14 @@ QUANTIZED_FORMATS = ("gguf4", "gguf5", "gguf6", "gguf8", "int8", "fp8", "nf4", "
 FITTING_FORMATS = ("bf16", "int8", "nf4")
 
 
-def can_quantize(architecture: Architecture) -> bool:
+def can_quantize(architecture: Architecture, kind: DeviceKind = CUDA) -> bool:
     """Whether models.weights has a choice: what is published quantized and transformers computes has its own format."""
-    return architecture.family in GPU_FAMILIES or architecture.stored_format in FLOAT_FORMATS
+    return architecture.family in own_families(kind) or architecture.stored_format in FLOAT_FORMATS
 
 
 def lacks_quantizer(architecture: Architecture, kind: DeviceKind = CUDA) -> bool:
     """Whether a plugin that is not installed would quantize it: networks that transformers computes there need one."""
-    own = GPU_FAMILIES if kind.is_gpu else LLAMA_LIKE_FAMILIES
-    return architecture.family not in own and not find_extensions("network_quantizers")
+    return architecture.family not in own_families(kind) and not find_extensions("network_quantizers")
 
 
 def weight_bytes(architecture: Architecture, quant_format: str, *, embeddings_on_cpu: bool = False) -> int:
@@ -239,7 +238,8 @@ def plan_memory(
         has_arena = has_kv_arena(model.architecture, kind=kind)
         checkpoints = checkpoint_bytes(model.architecture, tokens) if kind.shares_main_memory else 0
         rows = arena_rows(tokens) + SPARE_ROWS if has_arena else tokens
-        return checkpoints + kv_cache_bytes(model.architecture, rows, element_bytes=element_bytes)
+        recorded = GRAPH_ROWS * model.architecture.recurrent_row_elements * BF16_BYTES if kind.has_kernels else 0
+        return checkpoints + recorded + kv_cache_bytes(model.architecture, rows, element_bytes=element_bytes)
 
     kv_cache = kv_bytes(target, target.kv_element_bytes)
     if drafter is not None:
@@ -253,7 +253,7 @@ def plan_memory(
 
 def fitting_format(architecture: Architecture, free_bytes: int, tokens: int, *, kind: DeviceKind) -> str | None:
     """The most precise weight format with which a model and `tokens` tokens fit this memory; None if it never does."""
-    has_choice = can_quantize(architecture) and not lacks_quantizer(architecture, kind)
+    has_choice = can_quantize(architecture, kind) and not lacks_quantizer(architecture, kind)
     formats = FITTING_FORMATS if has_choice else FITTING_FORMATS[:1]
     formats = [each for each in formats if each == "bf16" or each in kind.weight_formats]
     plans = {each: plan_memory(QuantizedModel(architecture, each), None, tokens, kind=kind) for each in formats}
