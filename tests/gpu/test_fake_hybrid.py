@@ -26,7 +26,10 @@ from tests.forward.test_hybrid import PROMPT, Oracle, extended
 from tests.tiny import HYBRIDS, Chaos, saved, target
 from tests.triton_interpreter import IS_INTERPRETED, interpreted_kernels
 
-pytestmark = pytest.mark.skipif(not IS_INTERPRETED, reason="a real GPU is here, on which all of tests/gpu runs")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(not IS_INTERPRETED, reason="a real GPU is here, on which all of tests/gpu runs"),
+]
 SHORT = PROMPT[:6]
 MOST_LAUNCHES_PER_LAYER = 12
 
@@ -75,7 +78,6 @@ def test_without_kernels_transformers_computes_it(monkeypatch):
     assert not isinstance(model, DeviceHybridModel)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("name", HYBRIDS)
 @pytest.mark.parametrize("has_graphs", [False, True])
 @pytest.mark.parametrize("sampler", [Sampler(), Sampler(0.8, seed=3)], ids=["greedy", "sampled"])
@@ -86,7 +88,6 @@ def test_the_text_is_that_of_the_cpu(name, has_graphs, sampler):
         assert expected == answer(gpu_model(name, has_graphs=has_graphs), drafter, limit=8, sampler=sampler)
 
 
-@pytest.mark.full
 def test_a_long_prompt_and_going_back_to_a_checkpoint_have_the_text_of_the_cpu(monkeypatch):
     monkeypatch.setattr(hybrid, "CHECKPOINT_TOKENS", 80)
     prompt = (PROMPT * 3)[:100]
@@ -102,7 +103,6 @@ def test_a_long_prompt_and_going_back_to_a_checkpoint_have_the_text_of_the_cpu(m
         assert expected == extended(model, generation, changed, Drafter(), limit=3)
 
 
-@pytest.mark.full
 def test_two_texts_take_turns_also_between_a_pass_and_its_commit():
     model, prompts = gpu_model(has_graphs=False), (SHORT, PROMPT[20:29])
     expected = [answer(target("dense-qwen3_5"), prompt=each, limit=3) for each in prompts]
@@ -119,7 +119,6 @@ def test_two_texts_take_turns_also_between_a_pass_and_its_commit():
     assert texts == expected
 
 
-@pytest.mark.full
 def test_states_that_were_kept_on_disk_go_on():
     model = gpu_model()
     text, cache = answer(model, limit=3), model.pool.open()
