@@ -9,7 +9,7 @@ no text and no layer.
 
 # The arguments of a kernel have types that only Triton knows.
 # pyright: basic
-# pyright: reportArgumentType=false, reportOperatorIssue=false
+# pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportOperatorIssue=false
 from __future__ import annotations
 
 from dataclasses import dataclass
