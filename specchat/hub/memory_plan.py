@@ -25,7 +25,7 @@ from specchat.engine.cache_sizes import (
 )
 from specchat.hub.architecture import EMBEDDING, EXPERT, FLOAT_FORMATS, LINEAR, OUTPUT, Architecture, Matrix
 from specchat.plugins.discovery import find_extensions
-from specchat.weights.llama_families import GRAPHED_FAMILIES, LLAMA_LIKE_FAMILIES, own_families
+from specchat.weights.llama_families import FAMILIES, GRAPHED_FAMILIES, LLAMA_LIKE_FAMILIES, own_families
 
 GIB = 2**30
 BF16_BYTES = 2
@@ -88,14 +88,21 @@ QUANTIZED_FORMATS = ("gguf4", "gguf5", "gguf6", "gguf8", "int8", "fp8", "nf4", "
 FITTING_FORMATS = ("bf16", "int8", "nf4")
 
 
+def has_own_passes(architecture: Architecture, kind: DeviceKind) -> bool:
+    """Whether `forward.llama` computes it on this kind of device: of Gemma 4 only what has no experts."""
+    return architecture.family in own_families(kind) and (
+        FAMILIES[architecture.family].experts is not None or not architecture.parameters_of_kind(EXPERT)
+    )
+
+
 def can_quantize(architecture: Architecture, kind: DeviceKind = CUDA) -> bool:
     """Whether models.weights has a choice: what is published quantized and transformers computes has its own format."""
-    return architecture.family in own_families(kind) or architecture.stored_format in FLOAT_FORMATS
+    return has_own_passes(architecture, kind) or architecture.stored_format in FLOAT_FORMATS
 
 
 def lacks_quantizer(architecture: Architecture, kind: DeviceKind = CUDA) -> bool:
     """Whether a plugin that is not installed would quantize it: networks that transformers computes there need one."""
-    return architecture.family not in own_families(kind) and not find_extensions("network_quantizers")
+    return not has_own_passes(architecture, kind) and not find_extensions("network_quantizers")
 
 
 def weight_bytes(architecture: Architecture, quant_format: str, *, embeddings_on_cpu: bool = False) -> int:
@@ -157,7 +164,7 @@ def int8_kv_element_bytes(architecture: Architecture) -> float:
 
 def has_kv_arena(architecture: Architecture, *, kind: DeviceKind) -> bool:
     """Whether all rows of KV cache are allocated when the model is loaded, for CUDA graphs."""
-    return kind.has_graphs and architecture.family in GRAPHED_FAMILIES
+    return kind.has_graphs and architecture.family in GRAPHED_FAMILIES and has_own_passes(architecture, kind)
 
 
 @dataclass(frozen=True)

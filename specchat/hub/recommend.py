@@ -26,12 +26,12 @@ from specchat.hub.memory_plan import (
     QuantizedModel,
     can_quantize,
     has_kv_arena,
+    has_own_passes,
     plan_memory,
     usable_gpu_bytes,
     weight_bytes,
 )
 from specchat.plugins.discovery import find_extensions
-from specchat.weights.llama_families import own_families
 
 # The value of a parameter in this format: 14B in 4 bits is like 12B.
 FORMAT_QUALITY = {"bf16": 1.0, "float32": 1.0, "int8": 0.97, "nf4-double": 0.85}
@@ -131,7 +131,7 @@ class ModelPair:
     def lacks_plugin(self) -> bool:
         """Whether drafts need a plugin that is not installed: transformers computes its recurrent layers here."""
         architecture = self.entry.architecture
-        is_stepped = architecture.recurrent_elements > 0 and architecture.family not in own_families(self.device.kind)
+        is_stepped = architecture.recurrent_elements > 0 and not has_own_passes(architecture, self.device.kind)
         return is_stepped and bool(self.drafter.kind) and not find_extensions("decoding_forms")
 
     @property
