@@ -109,7 +109,7 @@ class ModelPlan:
         if sizes is None or sizes.stored_format in FLOAT_FORMATS:
             return ""
         has_kernel = sizes.stored_format in INT4_CHECKPOINTS and kind_of(self.options.device).has_kernels
-        if can_quantize(sizes):  # our own passes read it
+        if can_quantize(sizes, kind_of(self.options.device)):  # our own passes read it
             return "int4" if has_kernel else ""
         return sizes.stored_format if sizes.stored_format in STORAGE_FORMATS else ""
 

@@ -20,8 +20,11 @@ from triton.runtime.jit import JITFunction
 from specchat.engine.sampling import DeviceNoise
 from specchat.forward.batch import CacheRows
 from specchat.forward.cuda import triton_attention, triton_linear, triton_rows, triton_sampling
+from specchat.forward.cuda.device_states import DevicePass, DeviceStates
 from specchat.forward.fused_ops import AttentionDimensions, QKVInputs
 from specchat.forward.linear.int4_linear import Int4Weight
+from specchat.forward.llama.gated_delta_net import DeltaNetSizes, GatedDeltaNet, MixerInputs
+from specchat.forward.recurrences import DeltaGates
 
 POINTERS = {
     torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.int32: "*i32", torch.int64: "*i64",
@@ -81,6 +84,20 @@ def launch_all() -> None:
     triton_sampling.sample_columns(noise, logits)
     triton_sampling.rank_columns(noise, logits, triton_sampling.MAX_COUNT)
     triton_sampling.rank_columns(noise, logits[:, :32000], triton_sampling.MAX_COUNT, torch.arange(32000))
+    launch_recurrences()
+
+
+def launch_recurrences() -> None:
+    """What a recurrent layer of Qwen3.5-9B launches, for a tree and for a prompt."""
+    sizes, heads = DeltaNetSizes(16, 32, 128, 128, 4), torch.zeros(32)
+    weight, norm = torch.zeros(4, sizes.channels, dtype=dtype), torch.zeros(128, dtype=dtype)
+    net = GatedDeltaNet(sizes, torch.clone, torch.clone, False, weight, DeltaGates(heads, heads), norm, torch.clone)
+    states = DeviceStates({0: net}, norm)
+    for count, ancestors in ((4, torch.ones(4, dtype=torch.long)), (100, None)):
+        columns, gates = torch.zeros(count, sizes.channels, dtype=dtype), torch.zeros(count, 64, dtype=dtype)
+        inputs = MixerInputs(columns, gates, torch.zeros(count, 32, 128, dtype=dtype))
+        DevicePass(states, ancestors, states.layers).mix(net, 0, inputs, 1e-6)
+    states.apply([0])
 
 
 JITFunction.run = compile_launch

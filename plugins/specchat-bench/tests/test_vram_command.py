@@ -123,8 +123,8 @@ def test_a_card_that_is_none_is_refused(monkeypatch, card):
     assert "is no GPU memory" in ran.err
 
 
-def test_a_hybrid_has_other_formats_with_the_plugin_that_quantizes_it_only(monkeypatch):
-    needed = needs(monkeypatch, "Qwen3.5-9B")
+def test_what_transformers_computes_has_other_formats_with_the_plugin_that_quantizes_it_only(monkeypatch):
+    needed = needs(monkeypatch, "GLM-4.7-Flash")
 
     assert {"bf16"} == {each[0] for each in needed if each != "notes"}
     assert any("need a plugin" in note and "./plugins/specchat-hybrids" in note for note in needed["notes"])
