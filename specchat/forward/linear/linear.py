@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import ClassVar
+from typing import ClassVar, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ ONEDNN_PACK_ROWS = 8  # the row count that packed weights are laid out for; meas
 CHUNK_ELEMENTS = 2**19  # numbers of a weight that are in memory as floats during quantization
 TILE = 32  # outputs that bitsandbytes computes together on a CPU; chunks have whole tiles
 INPUT_ALIGNMENT = 32  # bfloat16 inputs of a native kernel are whole tiles of AMX
+SAMPLE_ROWS = (1, 2, 7, 16, 17, 33, 64)  # of products on a GPU: one and several tiles of tensor cores
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.01, torch.bfloat16: 0.05}  # for sums in a different order
 
 
@@ -157,6 +158,29 @@ def linear_kernel(native: NativeKernels, dtype: torch.dtype) -> Kernel | None:
     ours = linear(rows)
     is_invariant = all(torch.equal(linear(rows[:count]), ours[:count]) for count in (1, 2, 5, 16))
     return kernel if is_invariant and torch.allclose(ours, expected, tolerance, tolerance) else None
+
+
+class PackedWeight(Protocol):
+    """A weight that a kernel multiplies as it is stored."""
+
+    @property
+    def in_features(self) -> int: ...
+
+    def dequantized(self, dtype: torch.dtype, /) -> Tensor: ...  # [out, in]
+
+
+W = TypeVar("W", bound=PackedWeight)
+
+
+@torch.inference_mode()
+def is_right_product(
+    multiply: Callable[[Tensor, W, Tensor | None], Tensor], weight: W, dtype: torch.dtype, device: torch.device
+) -> bool:
+    """Whether a kernel computes what torch computes with the dequantized weight, and a row alike in every batch."""
+    rows = sample_tensor(dtype, SAMPLE_ROWS[-1], weight.in_features).to(device)
+    ours, expected = multiply(rows, weight, None), functional.linear(rows, weight.dequantized(dtype))
+    is_invariant = all(torch.equal(multiply(rows[:count], weight, None), ours[:count]) for count in SAMPLE_ROWS)
+    return is_invariant and torch.allclose(ours, expected, TOLERANCE[dtype], TOLERANCE[dtype])
 
 
 def tensor_bytes(*tensors: Tensor) -> int:
