@@ -265,12 +265,10 @@ def fitting_format(architecture: Architecture, free_bytes: int, tokens: int, *, 
     has_choice = can_quantize(architecture) and not lacks_quantizer(architecture, kind)
     formats = FITTING_FORMATS if has_choice else FITTING_FORMATS[:1]
     formats = [each for each in formats if each == "bf16" or each in kind.weight_formats]
-    stored = GGUF_FORMAT if keeps_blocks(architecture, kind) else "bf16"  # what it has without a choice
-    in_memory = {each: stored if each == "bf16" else each for each in formats}
-    plans = {
-        each: plan_memory(QuantizedModel(architecture, name), None, tokens, kind=kind)
-        for each, name in in_memory.items()
-    }
+    models = {each: QuantizedModel(architecture, each) for each in formats}
+    if keeps_blocks(architecture, kind):  # what it has without a choice
+        models["bf16"] = QuantizedModel(architecture, GGUF_FORMAT)
+    plans = {each: plan_memory(model, None, tokens, kind=kind) for each, model in models.items()}
     return next((name for name, plan in plans.items() if plan.total_bytes <= free_bytes), None)
 
 

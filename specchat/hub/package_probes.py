@@ -8,17 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from specchat.devices import (
-    CPU,
-    GPU_KINDS,
-    default_device,
-    device_count,
-    device_name,
-    gpu_memory,
-    kind_of,
-    missing_triton,
-    platform_of,
-)
+from specchat.devices import CPU, GPU_KINDS, default_device, device_count, device_name, gpu_memory, kind_of, platform_of
 
 
 def _torch() -> dict[str, Any]:
@@ -80,6 +70,7 @@ def _triton_kernels() -> dict[str, Any]:
 
     import torch
 
+    from specchat.devices import missing_triton
     from specchat.forward.fused_ops import AttentionDimensions, select_fused_ops
     from specchat.forward.linear.block_linear import block_matmul
     from specchat.forward.linear.int4_linear import int4_matmul

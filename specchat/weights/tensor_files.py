@@ -20,7 +20,7 @@ from torch import Tensor
 
 from specchat.devices import kind_of
 from specchat.errors import ModelError
-from specchat.forward.linear.block_linear import BlockLinear, BlockWeight, block_linear, block_matmul
+from specchat.forward.linear.block_linear import BlockLinear, block_linear
 from specchat.forward.linear.int4_linear import Int4Linear, Int4Weight, int4_matmul
 from specchat.forward.linear.linear import FloatLinear, QuantLinear, WeightSource
 from specchat.forward.linear.packed_linear import StoredBlocks, packed_linear
@@ -174,10 +174,11 @@ class WeightLoader:
         return linear
 
     def embedding(self, device: torch.device, name: str = EMBEDDING) -> EmbeddingTable:
-        """Embeddings of tokens. On a CPU those of a GGUF file stay in the file, and a pass reads what it needs."""
-        if kind_of(device).is_gpu:
-            return self._block_embedding(device, name) or self.tensor(name, device)
-        read_rows = self.files.token_rows(name)
+        """Embeddings of tokens. Those of a GGUF file stay blocks on a GPU; on a CPU a pass reads them from the file."""
+        is_gpu = kind_of(device).is_gpu
+        if is_gpu and isinstance(blocks := self._packed([name]), BlockLinear):
+            return BlockEmbedding(blocks, self._activation_dtype)
+        read_rows = None if is_gpu else self.files.token_rows(name)
         if read_rows is None:
             return self.tensor(name, device)
         tokens, width = self.files.shape(name)
@@ -187,24 +188,13 @@ class WeightLoader:
             lambda missing: self._to_device(name, read_rows(missing), device),
         )
 
-    def _block_embedding(self, device: torch.device, name: str) -> BlockEmbedding | None:
-        """Embeddings that stay blocks on a GPU; None where there are none, or no kernel for them."""
-        stored = self.files.stored_blocks(name) if self.multiplies_blocks else None
-        if stored is None or not block_matmul(device, self._activation_dtype, stored.type_name):
-            return None
-        weight = BlockWeight.pack([stored], device)
-        self.loaded_bytes += weight.bytes
-        return BlockEmbedding(weight, self._activation_dtype)
-
     def tied_lm_head(self, embedding: EmbeddingTable) -> QuantLinear:
         """The output matrix of a model with tied embeddings.
 
         The embedding stays in its dtype for lookups, so a quantized output matrix is a second copy; blocks are shared.
         """
         if isinstance(embedding, BlockEmbedding):
-            multiply = block_matmul(self.device, embedding.dtype, embedding.weight.type_name)
-            assert multiply is not None, "the table is blocks because there is one"
-            return BlockLinear((embedding.weight,), None, multiply)
+            return embedding.linear
         if packed := self._packed([EMBEDDING]):
             return packed
         if not isinstance(embedding, Tensor):
@@ -241,9 +231,8 @@ class WeightLoader:
         weights = [stored for name in names if (stored := self.files.stored_blocks(name)) is not None]
         if len(weights) < len(names):
             return None
-        dtype, device = self._activation_dtype, self.device
-        is_gpu = kind_of(device).is_gpu
-        linear = block_linear(weights, dtype, device, bias) if is_gpu else packed_linear(weights, dtype, bias)
+        dtype, on_gpu = self._activation_dtype, kind_of(self.device).is_gpu
+        linear = block_linear(weights, dtype, self.device, bias) if on_gpu else packed_linear(weights, dtype, bias)
         self.loaded_bytes += linear.bytes if linear else 0
         return linear
 

@@ -213,7 +213,7 @@ def test_a_gguf_file_keeps_its_blocks(tmp_path, monkeypatch, gpu, family, storag
 
     weights = model.weights
     assert isinstance(weights.embedding, BlockEmbedding) and isinstance(weights.lm_head, BlockLinear)
-    assert (weights.lm_head.parts[0] is weights.embedding.weight) == is_tied
+    assert (weights.lm_head is weights.embedding.linear) == is_tied
     assert all(isinstance(each.mlp.down_proj, BlockLinear) for each in weights.layers)  # type: ignore[union-attr]
     assert model.is_exact and model.bytes < 0.5 * on_cpu.bytes
     assert model.bytes == pytest.approx(read_architecture(path).block_bytes, rel=0.05)

@@ -35,16 +35,19 @@ def _numbers(low, high, PLACE: tl.constexpr, HIGH_BITS: tl.constexpr, OFFSET: tl
 
 
 @triton.jit
+def _load(place, mask, IS_EVEN: tl.constexpr):
+    if IS_EVEN:
+        return tl.load(place)
+    else:
+        return tl.load(place, mask=mask, other=0)
+
+
+@triton.jit
 def _factor(steps, scales, group, step, output, outputs, is_output, HAS_SCALES: tl.constexpr, IS_EVEN: tl.constexpr):
     """The scale or the minimum of a group, for each output. float32"""
-    if IS_EVEN:
-        factor = tl.load(steps + step * outputs + output).to(tl.float32)
-        if HAS_SCALES:
-            factor *= tl.load(scales + group * outputs + output).to(tl.float32)
-    else:
-        factor = tl.load(steps + step * outputs + output, mask=is_output, other=0.0).to(tl.float32)
-        if HAS_SCALES:
-            factor *= tl.load(scales + group * outputs + output, mask=is_output, other=0).to(tl.float32)
+    factor = _load(steps + step * outputs + output, is_output, IS_EVEN).to(tl.float32)
+    if HAS_SCALES:
+        factor *= _load(scales + group * outputs + output, is_output, IS_EVEN).to(tl.float32)
     return factor[None, :]
 
 
@@ -68,14 +71,8 @@ def _block_kernel(
     total_1, total_2, total_3 = total_0, total_0, total_0
     for block in range(split * split_blocks, min((split + 1) * split_blocks, blocks)):
         place_of_words = (block * outputs + output)[None, :] * WORDS + word[:, None]
-        if IS_EVEN:
-            low_words = tl.load(low + place_of_words)
-            high_words = tl.load(high + place_of_words) if HIGH_BITS > 0 else low_words
-        else:
-            low_words = tl.load(low + place_of_words, mask=is_output[None, :], other=0)
-            high_words = (
-                tl.load(high + place_of_words, mask=is_output[None, :], other=0) if HIGH_BITS > 0 else low_words
-            )
+        low_words = _load(low + place_of_words, is_output[None, :], IS_EVEN)
+        high_words = _load(high + place_of_words, is_output[None, :], IS_EVEN) if HIGH_BITS > 0 else low_words
         for chunk in tl.static_range(_CHUNKS):
             if chunk % GROUP_CHUNKS == 0:
                 group = (block * _CHUNKS + chunk) // GROUP_CHUNKS

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from itertools import groupby
 
 import torch
@@ -57,10 +57,6 @@ class BlockType:
     step: int = 32  # inputs of a block, which share a step
     is_e2m1: bool = False
 
-    def words_of_block(self, inputs: int) -> int:
-        """Many words where they need no more memory; a chunk is never more than a group."""
-        return 32 if self.group == 32 and inputs % (32 * NUMBERS_IN_WORD) == 0 else 16
-
 
 @dataclass(frozen=True)
 class BlockWeight:
@@ -73,18 +69,15 @@ class BlockWeight:
 
     @classmethod
     def zeros(cls, type_name: str, outputs: int, inputs: int, device: torch.device) -> BlockWeight:
-        kind = BLOCK_TYPES[type_name]
-        shape = (-(-inputs // (NUMBERS_IN_WORD * (words := kind.words_of_block(inputs)))), outputs, words)
-        padded_inputs, planes = shape[0] * NUMBERS_IN_WORD * words, 2 if kind.has_minimum else 1
-        zeros = partial(torch.zeros, device=device)
-        return cls(
-            type_name,
-            zeros(shape, dtype=torch.int32),
-            zeros(shape, dtype=WORD_DTYPES[kind.high_bits]) if kind.high_bits else None,
-            zeros(planes, padded_inputs // kind.step, outputs, dtype=torch.bfloat16 if kind.is_e2m1 else torch.float16),
-            zeros(planes, padded_inputs // kind.group, outputs, dtype=torch.int8) if kind.step > 32 else None,
-            inputs,
-        )
+        kind, zeros = BLOCK_TYPES[type_name], partial(torch.zeros, device=device)
+        # many words where they need no more memory; a chunk is never more than a group
+        words = 32 if kind.group == 32 and inputs % (32 * NUMBERS_IN_WORD) == 0 else 16
+        shape, planes = (-(-inputs // (NUMBERS_IN_WORD * words)), outputs, words), 2 if kind.has_minimum else 1
+        padded, step_dtype = shape[0] * NUMBERS_IN_WORD * words, torch.bfloat16 if kind.is_e2m1 else torch.float16
+        high = zeros(shape, dtype=WORD_DTYPES[kind.high_bits]) if kind.high_bits else None
+        steps = zeros(planes, padded // kind.step, outputs, dtype=step_dtype)
+        scales = zeros(planes, padded // kind.group, outputs, dtype=torch.int8) if kind.step > 32 else None
+        return cls(type_name, zeros(shape, dtype=torch.int32), high, steps, scales, inputs)
 
     @classmethod
     def pack(cls, weights: Sequence[StoredBlocks], device: torch.device) -> BlockWeight:
@@ -177,13 +170,10 @@ class BlockLinear(QuantLinear):
     def bytes(self) -> int:
         return super().bytes + sum(part.bytes for part in self.parts)
 
-    @cached_property
-    def _biases(self) -> Sequence[Tensor | None]:
-        heights = [part.out_features for part in self.parts]
-        return [None] * len(heights) if self.bias is None else self.bias.split(heights)
-
     def __call__(self, rows: Tensor, /) -> Tensor:
-        outputs = [self.multiply(rows, part, bias) for part, bias in zip(self.parts, self._biases, strict=True)]
+        heights = [part.out_features for part in self.parts]
+        biases = [None] * len(heights) if self.bias is None else self.bias.split(heights)
+        outputs = [self.multiply(rows, part, bias) for part, bias in zip(self.parts, biases, strict=True)]
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)
 
 
@@ -208,7 +198,8 @@ def block_matmul(device: torch.device, dtype: torch.dtype, type_name: str) -> Bl
     multiply: BlockMatmul = kernels.block_product
 
     def is_right() -> bool:
-        return is_right_product(multiply, sample_weight(type_name, device), dtype, device)
+        weight = sample_weight(type_name, device)
+        return is_right_product(lambda rows: multiply(rows, weight, None), weight.dequantized(dtype))
 
     return multiply if passes(is_right, f"kernels for blocks of {type_name}") else None
 

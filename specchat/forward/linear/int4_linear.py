@@ -125,7 +125,8 @@ def int4_matmul(device: torch.device, dtype: torch.dtype) -> Int4Matmul | None:
     multiply: Int4Matmul = kernels.int4_product
 
     def is_right() -> bool:
-        return is_right_product(multiply, _sample_weight().to(device), dtype, device)
+        weight = _sample_weight().to(device)
+        return is_right_product(lambda rows: multiply(rows, weight, None), weight.dequantized(dtype))
 
     return multiply if passes(is_right, "kernels for 4-bit weights") else None
 

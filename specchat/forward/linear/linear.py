@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -160,27 +160,14 @@ def linear_kernel(native: NativeKernels, dtype: torch.dtype) -> Kernel | None:
     return kernel if is_invariant and torch.allclose(ours, expected, tolerance, tolerance) else None
 
 
-class PackedWeight(Protocol):
-    """A weight that a kernel multiplies as it is stored."""
-
-    @property
-    def in_features(self) -> int: ...
-
-    def dequantized(self, dtype: torch.dtype, /) -> Tensor: ...  # [out, in]
-
-
-W = TypeVar("W", bound=PackedWeight)
-
-
 @torch.inference_mode()
-def is_right_product(
-    multiply: Callable[[Tensor, W, Tensor | None], Tensor], weight: W, dtype: torch.dtype, device: torch.device
-) -> bool:
+def is_right_product(multiply: Linear, weight: Tensor) -> bool:
     """Whether a kernel computes what torch computes with the dequantized weight, and a row alike in every batch."""
-    rows = sample_tensor(dtype, SAMPLE_ROWS[-1], weight.in_features).to(device)
-    ours, expected = multiply(rows, weight, None), functional.linear(rows, weight.dequantized(dtype))
-    is_invariant = all(torch.equal(multiply(rows[:count], weight, None), ours[:count]) for count in SAMPLE_ROWS)
-    return is_invariant and torch.allclose(ours, expected, TOLERANCE[dtype], TOLERANCE[dtype])
+    rows, tolerance = sample_tensor(weight.dtype, SAMPLE_ROWS[-1], weight.shape[1]), TOLERANCE[weight.dtype]
+    rows = rows.to(weight.device)
+    ours, expected = multiply(rows), functional.linear(rows, weight)
+    is_invariant = all(torch.equal(multiply(rows[:count]), ours[:count]) for count in SAMPLE_ROWS)
+    return is_invariant and torch.allclose(ours, expected, tolerance, tolerance)
 
 
 def tensor_bytes(*tensors: Tensor) -> int:

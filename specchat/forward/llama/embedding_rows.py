@@ -13,7 +13,7 @@ from threading import Lock
 import torch
 from torch import Tensor
 
-from specchat.forward.linear.block_linear import BlockWeight
+from specchat.forward.linear.block_linear import BlockLinear, BlockWeight
 
 KEPT_BYTES = 2**24  # of rows that were read
 ABSENT = -1  # the place of a row that was not read yet
@@ -59,8 +59,12 @@ class EmbeddingRows:
 class BlockEmbedding:
     """A table of blocks on a GPU, of which a pass dequantizes the rows of its tokens. Tied, it is the output matrix."""
 
-    weight: BlockWeight
+    linear: BlockLinear
     dtype: torch.dtype
+
+    @property
+    def weight(self) -> BlockWeight:
+        return self.linear.parts[0]
 
     @property
     def shape(self) -> tuple[int, int]:
