@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -83,18 +84,22 @@ def launch_all() -> None:
     triton_sampling.rank_columns(noise, logits[:, :32000], triton_sampling.MAX_COUNT, torch.arange(32000))
 
 
-def launch_product(weight: triton_linear.TiledWeight, bias: Tensor) -> None:
-    for count, splits in ((4, 4), (20, 4), (64, 4), (100, 1)):
+def launch_product(weight: triton_linear.TiledWeight, bias: Tensor, counts: Sequence[int] = (4, 20, 64, 100)) -> None:
+    for count in counts:
+        splits = 4 if count <= triton_linear.FEW_ROWS else 1
         tile = triton_linear.tile_for(count, dtype, capability >= 80)
         weight.product_of(torch.zeros(count, weight.inputs, dtype=dtype), bias, tile, splits)
 
 
 def launch_blocks() -> None:
-    """Layers of an 8B model in each type of blocks, and one whose inputs and outputs are no whole tiles."""
-    for name in BLOCK_TYPES:
-        for outputs, inputs in ((4096, 4096), *(((4100, 2880),) if BLOCK_TYPES[name].step == 32 else ())):
-            weight = BlockWeight.zeros(name, outputs, inputs, torch.device("cpu"))
-            launch_product(triton_blocks.tiled_blocks(weight), torch.zeros(outputs, dtype=dtype))
+    """Layers of an 8B model in each type of blocks, and one whose inputs and outputs are no whole tiles.
+
+    Few rows for all types, and all tiles for two of them: those with the least and the most operations.
+    """
+    for name, outputs, inputs in (*((name, 4096, 4096) for name in BLOCK_TYPES), ("Q5_1", 4100, 2880)):
+        weight = BlockWeight.zeros(name, outputs, inputs, torch.device("cpu"))
+        counts = (4, 20, 64, 100) if name in ("Q4_0", "Q5_K") else (4,)
+        launch_product(triton_blocks.tiled_blocks(weight), torch.zeros(outputs, dtype=dtype), counts)
 
 
 JITFunction.run = compile_launch

@@ -204,10 +204,9 @@ def gguf_model(folder: Path, quant_format: str, device: str) -> LlamaModel:
 def test_a_gguf_file_keeps_its_blocks(tmp_path, monkeypatch, gpu, family, storage, is_tied):
     """Graphs, the text of the CPU, and the memory that was planned."""
     monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
-    sizes = {"vocab_size": 2048, "hidden_size": 256, "intermediate_size": 512}
+    sizes = {"vocab_size": 288, "hidden_size": 128, "intermediate_size": 128}
     path = write_gguf(tmp_path / "model.gguf", family, storage=storage, model=network(family, is_tied, **sizes))
     folder, sampler = prepared_gguf(path), Sampler(0.8, seed=3)
-    gpu.reset()
 
     model, on_cpu = gguf_model(folder, "gguf", "cuda"), gguf_model(folder, "float", "cpu")
 
@@ -216,10 +215,11 @@ def test_a_gguf_file_keeps_its_blocks(tmp_path, monkeypatch, gpu, family, storag
     assert (weights.lm_head is weights.embedding.linear) == is_tied
     assert all(isinstance(each.mlp.down_proj, BlockLinear) for each in weights.layers)  # type: ignore[union-attr]
     assert model.is_exact and model.bytes < 0.5 * on_cpu.bytes
-    assert model.bytes == pytest.approx(read_architecture(path).block_bytes, rel=0.05)
-    model.capture_graphs(lambda *_: None)
-    assert text(model, Drafter(), 4, sampler) == text(on_cpu, Drafter(), 4, sampler)
-    assert text(model, Chaos(3), 4, sampler) == text(model, Drafter(), 4, sampler)
+    assert model.bytes == pytest.approx(read_architecture(path).block_bytes, rel=0.1)  # 64 inputs are padded
+    assert (
+        text(model, Chaos(3), 2, sampler) == text(model, Drafter(), 2, sampler) == text(on_cpu, Drafter(), 2, sampler)
+    )
+    assert gpu.captures > 0
 
 
 @pytest.mark.usefixtures("_no_trials")

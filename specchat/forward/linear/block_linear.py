@@ -217,7 +217,8 @@ def sample_weight(type_name: str, device: torch.device) -> BlockWeight:
 
 
 def _halves(blocks: Tensor, first: int, count: int = 1) -> Tensor:
-    return blocks[..., first : first + 2 * count].contiguous().view(torch.float16)
+    parts = blocks[..., first : first + 2 * count].to(torch.int16)
+    return (parts[..., ::2] | parts[..., 1::2] << 8).view(torch.float16)
 
 
 def _halves_of_bytes(quants: Tensor) -> Tensor:
@@ -238,7 +239,7 @@ def _unpack_plain(blocks: Tensor, *, has_minimum: bool = False, has_fifth_bit: b
         fifth = blocks[..., quants : quants + 4]
         codes = codes | _bits(fifth).unflatten(-1, (8, 4)).mT.flatten(-2) << 4
     if has_minimum:  # is added in the file
-        steps = steps * steps.new_tensor((1, -1))
+        steps[..., 1].neg_()
     return UnpackedBlocks(codes, steps)
 
 
@@ -265,7 +266,7 @@ def _unpack_k(blocks: Tensor, *, has_fifth_bit: bool = False) -> UnpackedBlocks:
 def _unpack_q6_k(blocks: Tensor) -> UnpackedBlocks:
     low = _halves_of_bytes(blocks[..., :128].unflatten(-1, (2, 64)))
     codes = (low | _bits(blocks[..., 128:192].unflatten(-1, (2, 32)), 2) << 4).flatten(-2)
-    scales = blocks[..., 192:208].contiguous().view(torch.int8).unsqueeze(-2)
+    scales = blocks[..., 192:208].view(torch.int8).unsqueeze(-2)
     return UnpackedBlocks(codes, _halves(blocks, 208), scales)
 
 

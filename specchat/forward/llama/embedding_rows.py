@@ -76,7 +76,7 @@ class BlockEmbedding:
 
     def __getitem__(self, tokens: Tensor, /) -> Tensor:
         """The rows of these tokens. [..., D]"""
-        return self.weight.dequantized(self.dtype, tokens.flatten()).view(*tokens.shape, -1)
+        return self.weight.dequantized(self.dtype, tokens.flatten()).view(*tokens.shape, self.shape[1])
 
 
 EmbeddingTable = Tensor | EmbeddingRows | BlockEmbedding  # [V, D]: the input embeddings of a pass
