@@ -47,10 +47,10 @@ class Architecture:
     max_position_embeddings: int = 0
     stored_bytes: int | None = None  # of its tensors on disk; None when only its config is known
     stored_format: str = "bf16"  # on disk: bf16, float32, or the name of a quantization
-    block_bytes: int = 0  # of its weights on a GPU that multiplies the blocks of its GGUF file; 0: it is no such file
     notes: tuple[str, ...] = ()
     heads: int = 0  # of the queries; 0 where attention is not plain
     head_size: int = 0
+    block_bytes: int = 0  # of its weights on a GPU that multiplies the blocks of its GGUF file; 0: it is no such file
 
     def parameters_of_kind(self, kind: str) -> int:
         return sum(matrix.parameters for matrix in self.matrices if matrix.kind == kind)
