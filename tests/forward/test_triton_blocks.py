@@ -92,7 +92,7 @@ def test_blocks_take_hardly_more_memory_than_in_the_file(type_name):
     assert in_file <= weight.bytes <= (1.06 if type_name == "MXFP4" else 1.03) * in_file
 
 
-@each_row("type_name", BLOCK_TYPES, shares=2)
+@each_row("type_name", BLOCK_TYPES, shares=3)
 def test_the_product_is_that_of_the_numbers_of_the_file(type_name):
     weight, rows = weight_of(type_name, 40, 256), rows_of(torch.float32, 3, 256)
     bias = torch.linspace(-1, 1, 40).to(rows)
