@@ -243,10 +243,6 @@ def _unpack_plain(blocks: Tensor, *, has_minimum: bool = False, has_fifth_bit: b
     return UnpackedBlocks(codes, steps)
 
 
-def _unpack_q8_0(blocks: Tensor) -> UnpackedBlocks:
-    return UnpackedBlocks(blocks[..., 2:] ^ 128, _halves(blocks, 0))
-
-
 def _unpack_mxfp4(blocks: Tensor) -> UnpackedBlocks:
     exponents = blocks[..., :1].to(torch.int16)  # of twice a step; numbers are doubled
     bits = torch.where(exponents < 2, 32 << exponents, (exponents - 1) << 7)
@@ -275,7 +271,7 @@ BLOCK_TYPES: Mapping[str, BlockType] = {
     "Q4_1": BlockType(20, partial(_unpack_plain, has_minimum=True), has_minimum=True),
     "Q5_0": BlockType(22, partial(_unpack_plain, has_fifth_bit=True), 1, offset=16),
     "Q5_1": BlockType(24, partial(_unpack_plain, has_minimum=True, has_fifth_bit=True), 1, has_minimum=True),
-    "Q8_0": BlockType(34, _unpack_q8_0, 4, offset=128),
+    "Q8_0": BlockType(34, lambda blocks: UnpackedBlocks(blocks[..., 2:] ^ 128, _halves(blocks, 0)), 4, offset=128),
     "Q4_K": BlockType(144, _unpack_k, has_minimum=True, step=256),
     "Q5_K": BlockType(176, partial(_unpack_k, has_fifth_bit=True), 1, has_minimum=True, step=256),
     "Q6_K": BlockType(210, _unpack_q6_k, 2, offset=32, group=16, step=256),
