@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil
 
-from specchat.devices import CUDA, GGUF_FORMAT, DeviceKind
+from specchat.devices import CUDA, GGUF_FORMAT, DeviceKind, missing_triton
 from specchat.engine.cache_sizes import (
     CHECKPOINT_TOKENS,
     MAX_CHECKPOINT_BYTES,
@@ -107,12 +107,21 @@ def lacks_quantizer(architecture: Architecture, kind: DeviceKind = CUDA) -> bool
     return not has_own_passes(architecture, kind) and not find_extensions("network_quantizers")
 
 
+def keeps_blocks(architecture: Architecture, kind: DeviceKind) -> bool:
+    """Whether a GPU multiplies the blocks of this GGUF file as they are, in the format `gguf`."""
+    is_read = architecture.block_bytes > 0 and has_own_passes(architecture, kind)
+    return is_read and kind.has_kernels and not missing_triton()
+
+
 def weight_bytes(architecture: Architecture, quant_format: str, *, embeddings_on_cpu: bool = False) -> int:
     """The bytes of the weights on the device that computes.
 
     Tied embeddings are the output matrix of every pass, so they stay on the device.
     """
     leaves_embeddings = embeddings_on_cpu and not architecture.is_tied
+    if quant_format == GGUF_FORMAT:
+        left_out = architecture.parameters_of_kind(EMBEDDING) / architecture.parameters if leaves_embeddings else 0
+        return round(architecture.block_bytes * (1 - left_out))
     matrices = [each for each in architecture.matrices if not (leaves_embeddings and each.kind == EMBEDDING)]
     return round(sum(_matrix_bytes(matrix, quant_format) for matrix in matrices))
 
@@ -269,7 +278,10 @@ def fitting_format(architecture: Architecture, free_bytes: int, tokens: int, *, 
     has_choice = can_quantize(architecture, kind) and not lacks_quantizer(architecture, kind)
     formats = FITTING_FORMATS if has_choice else FITTING_FORMATS[:1]
     formats = [each for each in formats if each == "bf16" or each in kind.weight_formats]
-    plans = {each: plan_memory(QuantizedModel(architecture, each), None, tokens, kind=kind) for each in formats}
+    models = {each: QuantizedModel(architecture, each) for each in formats}
+    if keeps_blocks(architecture, kind):  # what it has without a choice
+        models["bf16"] = QuantizedModel(architecture, GGUF_FORMAT)
+    plans = {each: plan_memory(model, None, tokens, kind=kind) for each, model in models.items()}
     return next((name for name, plan in plans.items() if plan.total_bytes <= free_bytes), None)
 
 

@@ -150,7 +150,7 @@ def load_llama(
     if not isinstance(files, GgufTensorFiles) and files.has_scaled_weights:
         dtype = dtype or config_dtype(config)
         files = replace(files, dtype=dtype)
-    multiplies_blocks = quant_format == GGUF_FORMAT and not kind.is_gpu
+    multiplies_blocks = quant_format == GGUF_FORMAT and (kind.has_kernels or not kind.is_gpu)
     if multiplies_blocks and not isinstance(files, GgufTensorFiles):
         raise ModelError(f"{folder}: was not made from a GGUF file; --weights gguf needs one, use --weights float")
     loader = WeightLoader(files, dtype, device, quant_format, multiplies_blocks, kept)
