@@ -89,6 +89,9 @@ class GpuTensor(Tensor):
     def cpu(self) -> Tensor:
         return self.to(CPU)
 
+    def contiguous(self, memory_format: torch.memory_format = torch.contiguous_format) -> Tensor:
+        return self if self.is_contiguous() else self.clone(memory_format=memory_format)
+
     def bool(self) -> Tensor:
         return self.to(torch.bool)
 

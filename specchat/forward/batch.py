@@ -101,6 +101,7 @@ class Nodes:
     tokens: list[int] | Tensor  # [N]
     depths: list[int]  # [N]
     attention_mask: Tensor  # bool [N, N]
+    is_prompt: bool = False  # all of them will be committed
 
     @property
     def parents(self) -> list[int]:
@@ -117,14 +118,14 @@ class Nodes:
         depths = self.depths + self.depths[:1] * padding
         mask = torch.block_diag(self.attention_mask, torch.eye(padding, dtype=torch.bool)).bool()
         if isinstance(self.tokens, Tensor):
-            return Nodes(functional.pad(self.tokens, (0, padding)), depths, mask)
-        return Nodes(self.tokens + self.tokens[:1] * padding, depths, mask)
+            return Nodes(functional.pad(self.tokens, (0, padding)), depths, mask, self.is_prompt)
+        return Nodes(self.tokens + self.tokens[:1] * padding, depths, mask, self.is_prompt)
 
 
 def chain_nodes(tokens: list[int] | Tensor) -> Nodes:
-    """Consecutive tokens, each of which sees those before it."""
+    """Consecutive tokens of a prompt, each of which sees those before it."""
     count = len(tokens)
-    return Nodes(tokens, list(range(count)), torch.ones(count, count, dtype=torch.bool).tril_())
+    return Nodes(tokens, list(range(count)), torch.ones(count, count, dtype=torch.bool).tril_(), is_prompt=True)
 
 
 def ancestor_masks(node_mask: Tensor) -> Tensor:

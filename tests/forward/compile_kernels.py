@@ -1,13 +1,15 @@
 """Compile every kernel that a layer launches, for a GPU that is not here: `compile_kernels.py CAPABILITY SIZE DTYPE`.
 
-Prints a line of JSON for each kernel. Launches are caught, so that no kernel runs: what is compiled is what the
-functions of the product would launch, with their constants.
+With `blocks` as a fourth argument, those that multiply blocks of GGUF files. Prints a line of JSON for each kernel.
+Launches are caught, so that no kernel runs: what is compiled is what the functions of the product would launch, with
+their constants.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,9 +21,13 @@ from triton.runtime.jit import JITFunction
 
 from specchat.engine.sampling import DeviceNoise
 from specchat.forward.batch import CacheRows
-from specchat.forward.cuda import triton_attention, triton_linear, triton_rows, triton_sampling
+from specchat.forward.cuda import triton_attention, triton_blocks, triton_linear, triton_rows, triton_sampling
+from specchat.forward.cuda.device_states import DevicePass, DeviceStates
 from specchat.forward.fused_ops import AttentionDimensions, QKVInputs
+from specchat.forward.linear.block_linear import BLOCK_TYPES, BlockWeight
 from specchat.forward.linear.int4_linear import Int4Weight
+from specchat.forward.llama.gated_delta_net import DeltaNetSizes, GatedDeltaNet, MixerInputs
+from specchat.forward.recurrences import DeltaGates
 
 POINTERS = {
     torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.int32: "*i32", torch.int64: "*i64",
@@ -73,15 +79,45 @@ def launch_all() -> None:
             triton_attention.attention(queries, location, 0, sizes, window)
     groups = torch.zeros(32, 4096)
     weight = Int4Weight.of_words(torch.zeros(16, 4096, 64, dtype=torch.int16), groups, groups.half(), 128, 4096)
-    for count, splits in ((4, 4), (20, 4), (64, 4), (100, 1)):
-        tile = triton_linear.tile_for(count, dtype, capability >= 80)
-        triton_linear.tiled_product(torch.zeros(count, 4096, dtype=dtype), weight, rows[0], tile, splits)
+    launch_product(triton_linear.tiled_int4(weight), rows[0])
     noise = DeviceNoise(torch.zeros(4, 2, dtype=torch.int32), groups[0, 0].double(), groups[0, 0].double(), zero)
     logits = torch.zeros(4, 151936, dtype=dtype)
     triton_sampling.sample_columns(noise, logits)
     triton_sampling.rank_columns(noise, logits, triton_sampling.MAX_COUNT)
     triton_sampling.rank_columns(noise, logits[:, :32000], triton_sampling.MAX_COUNT, torch.arange(32000))
+    launch_recurrences()
+
+
+def launch_recurrences() -> None:
+    """What a recurrent layer of Qwen3.5-9B launches, for a tree and for a prompt."""
+    sizes, heads = DeltaNetSizes(16, 32, 128, 128, 4), torch.zeros(32)
+    weight, norm = torch.zeros(4, sizes.channels, dtype=dtype), torch.zeros(128, dtype=dtype)
+    net = GatedDeltaNet(sizes, torch.clone, torch.clone, False, weight, DeltaGates(heads, heads), norm, torch.clone)
+    states = DeviceStates({0: net}, norm)
+    for count, ancestors in ((4, torch.ones(4, dtype=torch.long)), (100, None)):
+        columns, gates = torch.zeros(count, sizes.channels, dtype=dtype), torch.zeros(count, 64, dtype=dtype)
+        inputs = MixerInputs(columns, gates, torch.zeros(count, 32, 128, dtype=dtype))
+        DevicePass(states, ancestors, states.layers).mix(net, 0, inputs, 1e-6)
+    states.apply([0])
+
+
+def launch_product(weight: triton_linear.TiledWeight, bias: Tensor, counts: Sequence[int] = (4, 20, 64, 100)) -> None:
+    for count in counts:
+        splits = 4 if count <= triton_linear.FEW_ROWS else 1
+        tile = triton_linear.tile_for(count, dtype, capability >= 80)
+        weight.product_of(torch.zeros(count, weight.inputs, dtype=dtype), bias, tile, splits)
+
+
+def launch_blocks() -> None:
+    """Layers of an 8B model in each type of blocks, and one whose inputs and outputs are no whole tiles.
+
+    Few rows for all types, and all tiles for two of them: those with the least and the most operations.
+    """
+    for name, outputs, inputs in (*((name, 4096, 4096) for name in BLOCK_TYPES), ("Q5_1", 4100, 2880)):
+        weight = BlockWeight.zeros(name, outputs, inputs, torch.device("cpu"))
+        counts = (4, 20, 64, 100) if name in ("Q4_0", "Q5_K") else (4,)
+        launch_product(triton_blocks.tiled_blocks(weight), torch.zeros(outputs, dtype=dtype), counts)
 
 
 JITFunction.run = compile_launch
-launch_all()
+launch_blocks() if sys.argv[4:] == ["blocks"] else launch_all()

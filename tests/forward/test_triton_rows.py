@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -100,6 +101,21 @@ def test_queries_are_rotated_and_keys_and_values_are_written_where_the_device_sa
     for cache, old in zip((keys, values), before, strict=True):
         assert torch.equal(cache[:, :, : rows.start], old[:, :, : rows.start])
         assert torch.equal(cache[:, :, rows.stop :], old[:, :, rows.stop :])
+
+
+@each_row("rotary, size", [(16, 64), (8, 40), (24, 80)])
+def test_a_share_of_a_head_is_rotated_as_torch_does(rotary, size):
+    sizes, dtype = AttentionDimensions(3, 1, size, EPSILON), torch.bfloat16
+    inputs = inputs_of(sizes, dtype, 3, has_norms=True)
+    inputs = replace(inputs, cos=inputs.cos[..., :rotary].contiguous(), sin=inputs.sin[..., :rotary].contiguous())
+    keys, values = random(dtype, 2, 1, 1, 20, size, seed=2)
+    expected = TorchOps(sizes).qk_norm_rope(inputs)
+
+    queries = qk_norm_rope(inputs, sizes, rows_of_a_cache(keys, values, 5, 7), 0)
+
+    assert is_close(queries, expected.queries)
+    assert is_close(keys[:, :, 12:15], expected.cache_rows[0])
+    assert torch.equal(values[:, :, 12:15], expected.cache_rows[1])
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, pytest.param(torch.float16, marks=pytest.mark.full)], ids=str)

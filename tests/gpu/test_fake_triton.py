@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,15 +15,21 @@ from specchat.engine.drafter import Drafter
 from specchat.engine.sampling import NoiseInputs, Sampler
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits
-from specchat.forward.cuda import triton_attention, triton_rows
+from specchat.forward.cuda import triton_attention, triton_blocks, triton_rows
 from specchat.forward.cuda.cuda_graphs import device_noise, noise_header, noise_keys
 from specchat.forward.cuda.triton_ops import TritonOps, is_tree_invariant, triton_ops
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
+from specchat.forward.linear.block_linear import BlockLinear, block_matmul
 from specchat.forward.linear.int4_linear import Int4Linear, int4_matmul
+from specchat.forward.linear.linear import FloatLinear
+from specchat.forward.llama.embedding_rows import BlockEmbedding
 from specchat.forward.llama.llama import LlamaModel
+from specchat.hub.safetensors_headers import read_architecture
+from specchat.weights.gguf.gguf_preparation import prepared_gguf
 from specchat.weights.llama_weights import load_llama
 from tests.each_row import each_row
 from tests.fake_gpu import FakeGpu, fake_gpu
+from tests.gguf_models import network, write_gguf
 from tests.tiny import Chaos, target
 from tests.triton_interpreter import IS_INTERPRETED, interpreted_kernels
 from tests.weights.four_bits import save_network
@@ -176,6 +183,55 @@ def test_a_gpu_without_the_kernel_dequantizes_four_bits(tmp_path, monkeypatch):
 
     assert not isinstance(model.weights.layers[0].self_attn.qkv_proj, Int4Linear)
     int4_matmul.cache_clear()
+
+
+@pytest.fixture
+def _no_trials() -> Iterator[None]:
+    """What a GPU could do in another test says nothing about this one."""
+    block_matmul.cache_clear()
+    yield
+    block_matmul.cache_clear()
+
+
+def gguf_model(folder: Path, quant_format: str, device: str) -> LlamaModel:
+    return load_llama(
+        folder, torch.float32, torch.device(device), None, BatchLimits(prefill_chunk=16), quant_format=quant_format
+    )
+
+
+@pytest.mark.usefixtures("_no_trials")
+@pytest.mark.parametrize(("family", "storage", "is_tied"), [("qwen3", "Q8_0", True), ("llama", "Q5_1", False)])
+def test_a_gguf_file_keeps_its_blocks(tmp_path, monkeypatch, gpu, family, storage, is_tied):
+    """Graphs, the text of the CPU, and the memory that was planned."""
+    monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
+    sizes = {"vocab_size": 288, "hidden_size": 128, "intermediate_size": 128}
+    path = write_gguf(tmp_path / "model.gguf", family, storage=storage, model=network(family, is_tied, **sizes))
+    folder, sampler = prepared_gguf(path), Sampler(0.8, seed=3)
+
+    model, on_cpu = gguf_model(folder, "gguf", "cuda"), gguf_model(folder, "float", "cpu")
+
+    weights = model.weights
+    assert isinstance(weights.embedding, BlockEmbedding) and isinstance(weights.lm_head, BlockLinear)
+    assert (weights.lm_head is weights.embedding.linear) == is_tied
+    assert all(isinstance(each.mlp.down_proj, BlockLinear) for each in weights.layers)  # type: ignore[union-attr]
+    assert model.is_exact and model.bytes < 0.5 * on_cpu.bytes
+    assert model.bytes == pytest.approx(read_architecture(path).block_bytes, rel=0.1)  # 64 inputs are padded
+    assert (
+        text(model, Chaos(3), 2, sampler) == text(model, Drafter(), 2, sampler) == text(on_cpu, Drafter(), 2, sampler)
+    )
+    assert gpu.captures > 0
+
+
+@pytest.mark.usefixtures("_no_trials")
+def test_a_type_whose_kernel_is_wrong_is_dequantized(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(triton_blocks, "block_product", lambda rows, weight, _bias: rows @ weight.low[0, :, :1])
+    folder = prepared_gguf(write_gguf(tmp_path / "model.gguf", "qwen3", storage="Q4_0"))
+
+    model = gguf_model(folder, "gguf", "cuda")
+
+    assert isinstance(model.weights.embedding, torch.Tensor) and isinstance(model.weights.lm_head, FloatLinear)
+    assert "kernels for blocks of Q4_0 cannot be used here" in caplog.text
 
 
 @pytest.mark.full

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import numpy as np
 import torch
@@ -32,6 +32,9 @@ from specchat.errors import first_line
 from specchat.forward.attention import AttentionMask
 from specchat.forward.batch import EXACT_ROWS, CacheRows, ForwardBatch, ForwardDepth, Nodes, chain_nodes
 from specchat.forward.cuda.kernel_trial import triton_module
+
+if TYPE_CHECKING:
+    from specchat.forward.llama.gated_delta_net import RecurrentPass
 
 CAPTURE_SIZES = (1, 2, 4, 8, 16, 32, 64)  # rows; the ancestors of a node are the bits of one number
 HEADER_NUMBERS = 5
@@ -74,6 +77,7 @@ class GraphedNetwork:
     windows: frozenset[int | None]  # sliding windows of the layers
     attention_mask: Callable[[Tensor, int | None], AttentionMask]  # of the rows that each row sees, and a window
     reads_cache_rows: bool  # kernels need no mask
+    recurrent_pass: Callable[[Tensor], RecurrentPass | None] = lambda _ancestors: None  # of nodes with these ancestors
 
 
 class CudaGraphs:
@@ -157,9 +161,10 @@ class CudaGraphs:
         def write_kv(layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
             return write_rows(self.arena.layers[layer], new_rows, keys, values)
 
+        recurrent = self._network.recurrent_pass(ancestors)
         if self._network.reads_cache_rows:
             cache_rows = CacheRows(self.arena.layers.__getitem__, first_row, length, ancestors, kv_length)
-            return ForwardBatch(positions, {}, write_kv, cache_rows=cache_rows)
+            return ForwardBatch(positions, {}, write_kv, cache_rows=cache_rows, recurrent=recurrent)
         index, row = torch.arange(width, device=numbers.device), torch.arange(kv_length, device=numbers.device)
         node, is_node = (row - start).clamp(0, width - 1), (row >= start) & (row < start + width)
         node_mask = ((ancestors[:, None] >> index) & 1).bool()
@@ -171,7 +176,7 @@ class CudaGraphs:
             )
             for window in self._network.windows
         }
-        return ForwardBatch(positions, masks, write_kv, read_kv=self.arena.layers.__getitem__)
+        return ForwardBatch(positions, masks, write_kv, read_kv=self.arena.layers.__getitem__, recurrent=recurrent)
 
 
 def warn_without_graphs(error: RuntimeError) -> None:

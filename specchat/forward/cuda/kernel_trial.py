@@ -6,23 +6,21 @@ Not every torch for CUDA comes with Triton, and no kernel is trusted before it h
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 import torch
 
-from specchat.devices import kind_of
+from specchat.devices import kind_of, missing_triton
 from specchat.errors import first_line
-from specchat.forward.native.native_ops import DISABLED, ENVIRONMENT_VARIABLE
 
 log = logging.getLogger(__name__)
 
 
 def triton_module(name: str, device: torch.device) -> Any:
     """A module of this package with kernels; None where the device has none, or the user has turned kernels off."""
-    if not kind_of(device).has_kernels or os.environ.get(ENVIRONMENT_VARIABLE) == DISABLED:
+    if not kind_of(device).has_kernels or missing_triton():
         return None
     try:
         import_module("triton")  # the module below may be loaded already

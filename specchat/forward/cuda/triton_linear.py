@@ -11,8 +11,10 @@ up to FEW_ROWS rows. Knows tensors; knows no layer.
 # pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportOperatorIssue=false, reportCallIssue=false
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import torch
 import triton
@@ -61,7 +63,7 @@ def _numbers(packed, zero, PLACE: tl.constexpr, DTYPE: tl.constexpr, HAS_PTX: tl
 
 
 @triton.jit
-def _dot(rows, row, count, place, inputs, numbers, total, IS_EVEN: tl.constexpr):
+def add_dot(rows, row, count, place, inputs, numbers, total, IS_EVEN: tl.constexpr):  # noqa: ANN201
     is_number = (row < count)[:, None] if IS_EVEN else (row < count)[:, None] & (place < inputs)[None, :]
     activations = tl.load(rows + row[:, None] * inputs + place[None, :], mask=is_number, other=0.0)
     return tl.dot(activations, numbers, total, input_precision="ieee")
@@ -106,12 +108,12 @@ def _int4_kernel(
                 partial_1, partial_2, partial_3 = partial_0, partial_0, partial_0
             place = (block * CHUNKS + chunk) * WORDS + word
             numbers = _numbers(packed, zero, chunk, rows.dtype.element_ty, HAS_PTX)
-            partial_0 = _dot(rows, row, count, place, inputs, numbers, partial_0, IS_EVEN)
+            partial_0 = add_dot(rows, row, count, place, inputs, numbers, partial_0, IS_EVEN)
             if DOTS > 1:
-                partial_1 = _dot(rows, row + 16, count, place, inputs, numbers, partial_1, IS_EVEN)
+                partial_1 = add_dot(rows, row + 16, count, place, inputs, numbers, partial_1, IS_EVEN)
             if DOTS > 2:
-                partial_2 = _dot(rows, row + 32, count, place, inputs, numbers, partial_2, IS_EVEN)
-                partial_3 = _dot(rows, row + 48, count, place, inputs, numbers, partial_3, IS_EVEN)
+                partial_2 = add_dot(rows, row + 32, count, place, inputs, numbers, partial_2, IS_EVEN)
+                partial_3 = add_dot(rows, row + 48, count, place, inputs, numbers, partial_3, IS_EVEN)
             if chunk % GROUP_CHUNKS == GROUP_CHUNKS - 1 or chunk == CHUNKS - 1:
                 total_0 += partial_0 * scale
                 if DOTS > 1:
@@ -119,7 +121,17 @@ def _int4_kernel(
                 if DOTS > 2:
                     total_2 += partial_2 * scale
                     total_3 += partial_3 * scale
+    store_tiles(out, bias, total_0, total_1, total_2, total_3, split, row, count, output, outputs, DOTS, HAS_BIAS)
+
+
+@triton.jit
+def store_tiles(  # noqa: ANN201
+    out, bias, total_0, total_1, total_2, total_3, split, row, count, output, outputs,
+    DOTS: tl.constexpr, HAS_BIAS: tl.constexpr,
+):  # fmt: skip
+    """What a program has computed, 16 rows in each total."""
     first = split.to(tl.int64) * count
+    is_output = output < outputs
     if HAS_BIAS:
         bias_of_output = tl.load(bias + output, mask=is_output, other=0.0).to(tl.float32)[None, :]
         total_0 += bias_of_output
@@ -196,35 +208,60 @@ def _hardware(device: torch.device) -> tuple[bool, int]:
     return (compute_capability(device) >= TENSOR_CORES, multiprocessors(device)) if _is_compiled() else (True, 16)
 
 
+@dataclass(frozen=True)
+class TiledWeight:
+    """A weight, and the kernel that multiplies it in tiles: its arguments beside those that all such kernels have."""
+
+    kernel: Any
+    tensors: tuple[Tensor, ...]
+    outputs: int
+    inputs: int
+    blocks: int
+    block_inputs: int
+    numbers: tuple[int, ...]
+    constants: Mapping[str, object]
+
+    def product(self, rows: Tensor, bias: Tensor | None) -> Tensor:
+        """rows @ weight.T + bias, in the dtype of the rows. [N, in] -> [N, out]"""
+        has_tensor_cores, processors = _hardware(rows.device)
+        splits = split_count(self.outputs, self.blocks, processors) if len(rows) <= FEW_ROWS else 1
+        return self.product_of(rows, bias, tile_for(len(rows), rows.dtype, has_tensor_cores), splits)
+
+    def product_of(self, rows: Tensor, bias: Tensor | None, tile: Tile, splits: int) -> Tensor:
+        """The product as a chosen number of splits, each not empty, computes it."""
+        rows, count, outputs = rows.contiguous(), len(rows), self.outputs
+        some_bias = self.tensors[0] if bias is None else bias
+        has_limit = tile.registers and _is_compiled() and not torch.version.hip
+        limit = {"maxnreg": tile.registers} if has_limit else {}
+        out = rows.new_empty(count, outputs)
+        sums = out if splits == 1 else rows.new_empty(splits, count, outputs, dtype=torch.float32)
+        self.kernel[(triton.cdiv(outputs, tile.outputs), splits, triton.cdiv(count, DOT_ROWS * tile.dots))](
+            rows, *self.tensors, some_bias, sums,
+            count, outputs, self.inputs, self.blocks, triton.cdiv(self.blocks, splits), *self.numbers,
+            BLOCK=tile.outputs, DOTS=tile.dots, HAS_BIAS=bias is not None and splits == 1,
+            IS_EVEN=outputs % tile.outputs == 0 and self.inputs == self.blocks * self.block_inputs, **self.constants,
+            num_warps=tile.warps, num_stages=tile.stages, **limit, **OPTIONS,
+        )  # fmt: skip
+        if splits > 1:
+            _add_splits_kernel[(triton.cdiv(out.numel(), ADDED_NUMBERS),)](
+                sums, some_bias, out, out.numel(), outputs, SPLITS=splits, BLOCK=ADDED_NUMBERS,
+                HAS_BIAS=bias is not None, **OPTIONS,
+            )  # fmt: skip
+        return out
+
+
 def int4_product(rows: Tensor, weight: Int4Weight, bias: Tensor | None) -> Tensor:
     """rows @ weight.T + bias, in the dtype of the rows. [N, in] -> [N, out]"""
-    count, (blocks, outputs, _words) = len(rows), weight.words.shape
-    has_tensor_cores, processors = _hardware(rows.device)
-    tile = tile_for(count, rows.dtype, has_tensor_cores)
-    splits = split_count(outputs, blocks, processors) if count <= FEW_ROWS else 1
-    return tiled_product(rows, weight, bias, tile, splits)
+    return tiled_int4(weight).product(rows, bias)
 
 
-def tiled_product(rows: Tensor, weight: Int4Weight, bias: Tensor | None, tile: Tile, splits: int) -> Tensor:
-    """The product as a chosen number of splits, each not empty, computes it."""
-    rows, count, (blocks, outputs, words) = rows.contiguous(), len(rows), weight.words.shape
-    some_bias = weight.groups if bias is None else bias
-    has_ptx = _is_compiled() and not torch.version.hip
-    limit = {"maxnreg": tile.registers} if tile.registers and has_ptx else {}
-    out = rows.new_empty(count, outputs)
-    sums = out if splits == 1 else rows.new_empty(splits, count, outputs, dtype=torch.float32)
-    _int4_kernel[(triton.cdiv(outputs, tile.outputs), splits, triton.cdiv(count, DOT_ROWS * tile.dots))](
-        rows, weight.words, weight.groups, some_bias, sums,
-        count, outputs, weight.in_features, blocks, triton.cdiv(blocks, splits), weight.groups.numel(),
-        GROUP_CHUNKS=weight.group_chunks, CHUNKS=NUMBERS_IN_WORD, WORDS=words, BLOCK=tile.outputs, DOTS=tile.dots,
-        IS_EVEN=outputs % tile.outputs == 0 and weight.in_features == blocks * NUMBERS_IN_WORD * words,
-        HALF_SCALES=weight.scale_dtype == torch.float16, HAS_BIAS=bias is not None and splits == 1,
-        HAS_PTX=has_ptx,
-        num_warps=tile.warps, num_stages=tile.stages, **limit, **OPTIONS,
-    )  # fmt: skip
-    if splits > 1:
-        _add_splits_kernel[(triton.cdiv(out.numel(), ADDED_NUMBERS),)](
-            sums, some_bias, out, out.numel(), outputs, SPLITS=splits, BLOCK=ADDED_NUMBERS, HAS_BIAS=bias is not None,
-            **OPTIONS,
-        )  # fmt: skip
-    return out
+def tiled_int4(weight: Int4Weight) -> TiledWeight:
+    blocks, outputs, words = weight.words.shape
+    constants = {
+        "GROUP_CHUNKS": weight.group_chunks, "CHUNKS": NUMBERS_IN_WORD, "WORDS": words,
+        "HALF_SCALES": weight.scale_dtype == torch.float16, "HAS_PTX": _is_compiled() and not torch.version.hip,
+    }  # fmt: skip
+    tensors, block_inputs = (weight.words, weight.groups), NUMBERS_IN_WORD * words
+    return TiledWeight(
+        _int4_kernel, tensors, outputs, weight.in_features, blocks, block_inputs, (weight.groups.numel(),), constants
+    )

@@ -50,8 +50,7 @@ class TritonOps(TorchOps):
         return triton_rows.activate_and_mul(gate_up, activation)
 
     def attention(self, inputs: QKVInputs, batch: ForwardBatch, layer: int, window: int | None) -> Tensor:
-        is_partly_rotated = inputs.cos.shape[-1] < self.dimensions.head_size
-        if batch.cache_rows is None or is_partly_rotated:
+        if batch.cache_rows is None:
             return super().attention(inputs, batch, layer, window)
         queries = triton_rows.qk_norm_rope(inputs, self.dimensions, batch.cache_rows, layer)
         return triton_attention.attention(queries, batch.cache_rows, layer, self.dimensions, window)

@@ -4,7 +4,7 @@
 |---|---|---|
 | `float` | packed by oneDNN | cuBLAS |
 | `int8` | blocks of Q8_0 (`packed_linear.py`), else as `fp8` | integer matmul, in two parts (bitsandbytes) |
-| `gguf` | the blocks of a GGUF file as they are (`packed_linear.py`) | dequantized to bfloat16 |
+| `gguf` | the blocks of a GGUF file as they are (`packed_linear.py`) | the same by Triton (`block_linear.py`) |
 | `fp8` | e4m3, dequantized in every pass | activations in e4m3 too, one scale per row (`torch._scaled_mm`) |
 | `nf4` | packed by bitsandbytes with AVX512-BF16, else dequantized in every pass | bitsandbytes' `gemm_4bit` |
 | `nf4-double` | as `nf4`: packing undoes the double quantization | the scales of blocks have 8 bits too |
@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from specchat.devices import GGUF_FORMAT, kind_of
+from specchat.devices import GGUF_FORMAT, kind_of, missing_triton
 from specchat.errors import ModelError, first_line
 from specchat.forward.linear.linear import TILE, QuantLinear, WeightSource, float_linear, tensor_bytes
 from specchat.forward.linear.packed_linear import GROUP, INT8_MAX, blocks_of_8_bits, multiplies_blocks, packed_linear
@@ -309,7 +309,7 @@ def _packed_linear_of_8_bits(source: WeightSource, bias: Tensor | None) -> Quant
 
 QUANT_FORMATS: Mapping[str, Callable[[WeightSource, Tensor | None], QuantLinear]] = {
     "float": _float_linear,
-    GGUF_FORMAT: _float_linear,  # of blocks that no kernel multiplies as they are (packed_linear.py)
+    GGUF_FORMAT: _float_linear,  # of blocks that no kernel multiplies as they are
     "int8": _int8_linear,
     "fp8": _fp8_linear,
     "nf4": _nf4_linear,
@@ -323,7 +323,8 @@ def hardware_warning(quant_format: str, device: torch.device) -> str:
     """What this hardware lacks for a quantization format, and what happens instead; empty when it lacks nothing."""
     kind = kind_of(device)
     if quant_format == GGUF_FORMAT:
-        missing = "GPUs have no kernel for them" if kind.is_gpu else native_kernels().missing_reason
+        on_gpu = missing_triton() if kind.has_kernels else f"device {kind.name} has no kernel for them"
+        missing = on_gpu if kind.is_gpu else native_kernels().missing_reason
         return f"GGUF blocks are dequantized to bf16 when they are loaded: {missing}" if missing else ""
     if kind.is_gpu and quant_format == "int8" and not kind.has_bitsandbytes:
         return f"device {kind.name} has no int8 matmul: weights are dequantized in every pass, with no speedup"

@@ -33,6 +33,8 @@ STRING, ARRAY = 8, 9
 SCALARS: Mapping[int, str] = {
     0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d",
 }  # fmt: skip
+# Those that a kernel of a GPU multiplies as they are (`forward.linear.block_linear`, which imports torch).
+MULTIPLIED_TYPES = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "MXFP4")
 DEFAULT_ALIGNMENT = 32
 # Far above every published file, and low enough that a hostile header is refused within seconds.
 MAX_METADATA_BYTES = 2**27
