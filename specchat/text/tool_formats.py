@@ -109,7 +109,8 @@ def _format_of_row(row: Mapping[str, Any]) -> ToolFormat:
     makers = {"tagged_arguments": _read_tagged_arguments, "lax_json": _read_lax_json}
     reader = next((make_reader(row[key]) for key, make_reader in makers.items() if key in row), None)
     fields: dict[str, Any] = {name: value for name, value in row.items() if name not in ("like", *makers)}
-    return ToolFormat(**{**fields, "tokens": tuple(row["tokens"]), "read_arguments": reader})
+    fields |= {"tokens": tuple(row["tokens"]), "read_arguments": reader}
+    return ToolFormat(**fields)
 
 
 FORMATS: Mapping[str, ToolFormat] = _read_formats()
