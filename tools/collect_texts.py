@@ -17,7 +17,6 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
 from pathlib import Path
 
 import specchat
@@ -25,7 +24,7 @@ from specchat.own_text import COLUMNS
 
 PACKAGE = Path(specchat.__file__).parent
 CATALOGUE = PACKAGE / "texts" / "en.json"
-TEXT_TABLES = (PACKAGE / "profile" / "keys.toml",)  # texts for people that stand in no Python file
+TEXT_TABLES = (PACKAGE / "profile" / "keys.toml", PACKAGE / "tui" / "keys_screen.toml")  # texts beside Python files
 WORDS = re.compile(r"[^\W\d_]{2,}\W+(?:[\w'-]+\W+)*[^\W\d_]{2,}|[^\W\d_]{2,} ?\{\w+\}|\{\w+\} ?[^\W\d_]{3,}")
 BETWEEN_TEXTS = re.compile(r"^[ ;:,·]+|[;:,·]? +$")  # at the ends of a text, where it is joined with others
 PLACE = re.compile(r"\{[a-z_]+\}")  # in a text that `format` fills
@@ -81,6 +80,15 @@ def _texts_below(node: ast.AST, skipped: set[ast.AST]) -> Iterator[str]:
 
 def _plain_texts(value: str) -> Iterator[str]:
     yield from filter(is_text, columns(value if PLACE.search(value) else _escaped(value)))
+
+
+def _texts_in(value: object) -> Iterator[str]:
+    """The texts of a table of TOML, without its keys."""
+    if isinstance(value, str):
+        yield from _plain_texts(value)
+    elif isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _texts_in(each)
 
 
 def columns(text: str) -> list[str]:
@@ -161,8 +169,7 @@ def collect(files: Iterable[Path] = ()) -> dict[str, str]:
             for text in texts_of(ast.parse(path.read_text(encoding="utf-8"))):
                 found.setdefault(text, place)
     for path in () if files else TEXT_TABLES:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-        for text in chain.from_iterable(_plain_texts(each) for table in tables.values() for each in table.values()):
+        for text in _texts_in(tomllib.loads(path.read_text(encoding="utf-8"))):
             found.setdefault(text, path.relative_to(PACKAGE).as_posix())
     return found
 
