@@ -11,7 +11,8 @@ from torch.nn import functional
 pytest.importorskip("triton", reason="Triton has no release for this platform")
 
 from specchat.forward.cuda.triton_linear import FEW_ROWS, LEAST_BLOCKS, int4_product, split_count
-from specchat.forward.linear.int4_linear import Int4Weight
+from specchat.forward.linear.int4_linear import Int4Weight, sample_weight
+from specchat.forward.linear.linear import is_right_product
 from tests.cover import matrix
 from tests.triton_interpreter import DEVICE, interpreted_kernels
 
@@ -113,3 +114,15 @@ def test_layers_are_stacked_by_outputs():
     )
     assert stacked.out_features == 48
     assert torch.equal(stacked.dequantized(torch.float32, 38, 43), stacked.dequantized(torch.float32)[38:43])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_trial_at_load_passes_for_the_kernel_and_fails_for_a_factor(dtype):
+    weight = sample_weight().to(DEVICE)
+
+    def is_right(factor: float) -> bool:
+        return is_right_product(lambda rows: factor * int4_product(rows, weight, None), weight.dequantized(dtype))
+
+    assert is_right(1.0)
+    assert not is_right(1.2)
