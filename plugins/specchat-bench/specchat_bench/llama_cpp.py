@@ -139,9 +139,14 @@ class LlamaCppModel:
 
     def decode_token(self, tokens: Sequence[int]) -> int:
         """Run a pass over the tokens; returns the likeliest next token."""
+        return int(self.logits(tokens).argmax())
+
+    def logits(self, tokens: Sequence[int]) -> numpy.ndarray:
+        """Run a pass over the tokens; returns the logits of the last one, float32 [V], which the next pass replaces."""
         self._run_pass(tokens)
-        logits = self._library.llama_get_logits_ith(self._context, -1)
-        return int(numpy.ctypeslib.as_array(logits, (self._limits.vocab_size,)).argmax())
+        return numpy.ctypeslib.as_array(
+            self._library.llama_get_logits_ith(self._context, -1), (self._limits.vocab_size,)
+        )
 
     def pass_seconds(self, context: int, tokens: Sequence[int]) -> float:
         """Seconds of a pass over these tokens with the logits of each, as a draft is verified.
