@@ -8,8 +8,10 @@
 A network of transformers is written as a checkpoint, converted by the converter of llama.cpp (in float32 and in Q8_0),
 and loaded from that file as any model. Its logits and greedy answer are compared with those of the network and of
 llama.cpp's own library, drafted answers with plain ones, and the answers on the simulated GPU of the tests with those
-of the CPU. Each family is tried in a process of its own, and llama.cpp answers in another one, because a failed
-assertion in it ends the process. `--rows` keeps the rows that are done, so that an interrupted run goes on.
+of the CPU. Each family is tried in a fork, and llama.cpp answers in another one, because a failed assertion in it ends
+the process. `--rows` keeps the rows that are done, so that an interrupted run goes on. It needs the plugins
+specchat-bench and specchat-hybrids: `pip install --no-deps --target dist/plugins ./plugins/specchat-{bench,hybrids}`,
+`PYTHONPATH=dist/plugins`.
 """
 
 from __future__ import annotations
@@ -17,16 +19,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
+import re
+import signal
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from time import monotonic
-from typing import Any
+from tempfile import TemporaryDirectory, TemporaryFile
+from time import monotonic, sleep
+from typing import IO, Any, NoReturn
 
 import torch
 import transformers
@@ -76,7 +81,11 @@ SPECIAL: dict[str, dict[str, Any]] = {
     | {"attention_k_eq_v": True, "num_global_key_value_heads": 1, "hidden_size_per_layer_input": 0},
     "gemma4_text (experts)": GEMMA4
     | {"enable_moe_block": True, "num_experts": 4, "top_k_experts": 2, "hidden_size_per_layer_input": 0},
-    "granitemoehybrid": {"mamba_d_head": 16},
+    "granitemoehybrid": {"mamba_d_head": 16, "layer_types": ["mamba", "attention"] * 2},  # as published configs say it
+    "deepseek_v3": {"head_dim": 8},
+    "deepseek_v2": {"head_dim": 8},
+    "glm4_moe_lite": {"head_dim": 8, "first_k_dense_replace": 1},
+    "lfm2_moe": {"tie_word_embeddings": True},  # as published: llama.cpp has no output matrix of it
     "granitemoehybrid (dense)": {
         "attention_multiplier": 0.25,
         "embedding_multiplier": 6.0,
@@ -90,11 +99,11 @@ SPECIAL: dict[str, dict[str, Any]] = {
     },
 }
 FAMILIES = (
-    "llama", "mistral", "granite", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "smollm3", "seed_oss",
-    "olmo2", "olmo3", "exaone4", "mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "gpt_oss",
-    "ministral3", "gemma4_text", "gemma4_text (31B)", "granitemoehybrid (dense)",
-    "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "gemma4_text (experts)", "granitemoehybrid", "glm4", "glm4_moe",
-    "glm4_moe_lite", "lfm2", "lfm2_moe", "llama4_text", "deepseek_v3",
+    "llama", "mistral", "ministral3", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "gemma4_text",
+    "gemma4_text (31B)", "phi3", "smollm3", "seed_oss", "olmo2", "olmo3", "exaone4", "granite",
+    "granitemoehybrid (dense)", "mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "gpt_oss", "qwen3_5_text",
+    "qwen3_5_moe_text", "qwen3_next", "gemma4_text (experts)", "glm4", "glm4_moe", "glm4_moe_lite", "deepseek_v3",
+    "lfm2", "lfm2_moe", "granitemoe", "granitemoehybrid", "deepseek_v2", "llama4_text",
 )  # fmt: skip
 END_TOKEN = "<|end|>"  # noqa: S105 - of a vocabulary
 CONVERT = """
@@ -132,17 +141,24 @@ class Converter:
 
     def convert(self, checkpoint: Path, architecture: str, floats: Path, blocks: Path) -> None:
         """Write a file in float32, and one in Q8_0. ModelError with its last line."""
-        command = [sys.executable, "-c", CONVERT, self.folder, architecture, checkpoint, floats, blocks]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise ModelError(f"the converter refuses it: {done.stderr.strip().splitlines()[-1][:120]}")
+
+        def convert() -> str:
+            for name in [name for name in sys.modules if name.partition(".")[0] == "gguf"]:
+                del sys.modules[name]  # the converter has its own
+            sys.argv[1:] = map(str, (self.folder, architecture, checkpoint, floats, blocks))
+            exec(CONVERT, {})  # noqa: S102 - as a script
+            return ""
+
+        try:
+            in_own_process(convert)
+        except ModelError as error:
+            raise ModelError(f"the converter refuses it: {error}") from error
 
     def answer(self, file: Path) -> LlamaAnswer | None:
         """What llama.cpp computes of a file, in a process of its own. None without its library."""
-        if self.library is None:
+        if (library := self.library) is None:
             return None
-        command = [sys.executable, "-m", "tools.gguf_table", "--converter", self.folder, "--llama", self.library]
-        return LlamaAnswer(**json.loads(_run_child([*command, "--answer", file])))
+        return LlamaAnswer(**json.loads(in_own_process(lambda: json.dumps(asdict(LlamaAnswer.of(library, file))))))
 
 
 @dataclass(frozen=True)
@@ -158,17 +174,44 @@ class LlamaAnswer:
         return cls(model.generate(PROMPT, ANSWER_TOKENS).tokens, logits)
 
 
-def _run_child(command: Sequence[object]) -> str:
-    """The last line of a process; ModelError where it fails."""
+def in_own_process(work: Callable[[], str]) -> str:
+    """What this returns, computed in a fork, which has imported everything. ModelError where it fails or dies."""
+    with TemporaryFile() as result, TemporaryFile() as errors:
+        child = os.fork()
+        if child == 0:
+            _work_and_exit(work, result, errors)
+        status, ends_at = 0, monotonic() + CHILD_SECONDS
+        while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            if monotonic() > ends_at:
+                os.kill(child, signal.SIGKILL)
+            sleep(0.05)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if status:
+            errors.seek(0)
+            lines = [line for line in errors.read().decode(errors="replace").splitlines() if line.strip()]
+            killed = f"ended by signal {-status}: " if status < 0 else ""
+            raise ModelError(f"{killed}{(lines or ['without a word'])[-1].strip()[:160]}")
+        result.seek(0)
+        return result.read().decode()
+
+
+def _work_and_exit(work: Callable[[], str], result: IO[bytes], errors: IO[bytes]) -> NoReturn:
+    """In the fork: what would be printed goes to `errors`."""
+    for number in (1, 2):
+        os.dup2(errors.fileno(), number)
+    sys.stdout = sys.stderr = os.fdopen(2, "w", closefd=False)
+    status = 1
     try:
-        done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, timeout=CHILD_SECONDS)
-    except subprocess.TimeoutExpired as error:
-        raise ModelError(f"no answer after {CHILD_SECONDS} seconds") from error
-    if done.returncode:
-        lines = [line for line in done.stderr.strip().splitlines() if line.strip()] or ["without a word"]
-        ended = f"ended by signal {-done.returncode}: " if done.returncode < 0 else ""
-        raise ModelError(f"{ended}{lines[-1][:160]}")
-    return done.stdout.strip().splitlines()[-1]
+        result.write(work().encode())
+        result.flush()
+        status = 0
+    except ModelError as error:
+        print(error, file=sys.stderr)
+    except BaseException:  # noqa: BLE001 - of any library: the process ends here
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
 
 
 @dataclass(frozen=True)
@@ -274,7 +317,7 @@ def _compare(row: TableRow, network: Any, files: FilePair, converter: Converter)
         equals_transformers=plain == expected[0, len(PROMPT) :].tolist(),
         drafts=drafts if keeps_text else "no",
         multiplies_blocks=isinstance(packed, LlamaModel) and isinstance(packed.weights.lm_head, PackedLinear),
-        drafter=_drafter_in(files.floats, row.architecture),
+        drafter=_drafter_in(files.floats),
         gpu=_on_simulated_gpu(files, plain, reasons.append),
     )
     try:
@@ -318,9 +361,9 @@ def _difference(model: Model, plain: Sequence[int], theirs: Sequence[int]) -> st
     return f"llama.cpp: {kind} at token {same + 1} of the answer ({margin:.2%} of the spread of its logits)"
 
 
-def _drafter_in(file: Path, architecture: str) -> str:
+def _drafter_in(file: Path) -> str:
     """Whether the file has layers that draft, and whether they are found as a head."""
-    if not read_gguf(file).metadata.get(f"{architecture}.nextn_predict_layers"):
+    if not any(".nextn." in name for name in read_gguf(file).tensors):
         return "none"
     try:
         return f"MTP, read as {inspect_head(prepared_gguf(file)).kind}"
@@ -338,7 +381,8 @@ def _on_simulated_gpu(files: FilePair, plain: list[int], explain: Callable[[str]
             last = models[-1]
             keeps_blocks = isinstance(last, LlamaModel) and last.bytes < models[0].bytes
     except (ModelError, NotImplementedError, RuntimeError, TypeError) as error:
-        explain(f"simulated GPU: {first_line(error)[:120]}")
+        inner = re.search(r"\(([^()]*)\)?$", first_line(error))  # of what found it
+        explain(f"simulated GPU: {inner.group(1) if inner else first_line(error)}"[:160])
         return "no"
     is_equal = [each for each, _others in answers] == expected
     is_lossless = all(other == each for each, others in answers for other in others)
@@ -401,23 +445,27 @@ def _rows(options: argparse.Namespace) -> list[TableRow]:
     """Those that are done, and the others, each from a process of its own."""
     lines = options.rows.read_text(encoding="utf-8").splitlines() if options.rows and options.rows.exists() else []
     done = {row.family: row for row in map(_row_from_json, lines)}
-    command = [sys.executable, "-m", "tools.gguf_table", "--converter", options.converter]
-    command += ["--llama", options.llama] if options.llama else []
+    converter = Converter(options.converter, options.llama)
     for number, family in enumerate(options.families, 1):
         if family in done:
             continue
         started = monotonic()
         try:
-            row = _row_from_json(_run_child([*command, "--family", family]))
+            done[family] = _row_from_json(in_own_process(partial(_json_of_row, family, converter)))
         except ModelError as error:
-            row = TableRow(family, reasons=(str(error),))
-        done[family] = row
+            done[family] = TableRow(family, reasons=(str(error),))
         if options.rows:
             with options.rows.open("a", encoding="utf-8") as file:
-                file.write(f"{json.dumps(asdict(row))}\n")
+                file.write(f"{json.dumps(asdict(done[family]))}\n")
         progress = f"{number}/{len(options.families)}, {monotonic() - started:.0f} s"
-        print(f"{progress}: {row.text()}", file=sys.stderr, flush=True)
+        print(f"{progress}: {done[family].text()}", file=sys.stderr, flush=True)
     return [done[family] for family in options.families]
+
+
+def _json_of_row(family: str, converter: Converter) -> str:
+    with TemporaryDirectory() as cache:
+        os.environ["SPECCHAT_CACHE"] = cache
+        return json.dumps(asdict(try_family(family, converter)))
 
 
 def main() -> int:
@@ -427,20 +475,11 @@ def main() -> int:
     parser.add_argument("--llama", type=Path, help="the folder with libllama")
     parser.add_argument("--write", type=Path, help="replace the table of this page")
     parser.add_argument("--rows", type=Path, help="a file of rows that are done; they are not made again")
-    parser.add_argument("--family", help=argparse.SUPPRESS)  # of a child
-    parser.add_argument("--answer", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
-    if options.answer:
-        print(json.dumps(asdict(LlamaAnswer.of(options.llama, options.answer))))
-        return 0
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    if options.family:
-        with TemporaryDirectory() as cache:
-            os.environ["SPECCHAT_CACHE"] = cache
-            print(json.dumps(asdict(try_family(options.family, Converter(options.converter, options.llama)))))
-        return 0
+    torch.set_num_threads(1)  # a fork has none of those that were started
     rows = _rows(options)
     if options.write is None:
         print(table(rows))

@@ -54,6 +54,7 @@ def test_such_a_file_is_loaded_as_any_model(tmp_path, family):
 
 
 CONTRADICTIONS = {
+    "no router": ("deepseek2", {"expert_gating_func": None}, "with expert_gating_func = nothing is not supported"),
     "a softmax instead of a sigmoid": (
         "deepseek2",
         {"expert_gating_func": 1},

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
+import os
+import signal
 import sys
 from argparse import Namespace
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 
 from specchat.errors import ModelError
 from tests.each_row import each_row
 from tools import gguf_table
-from tools.gguf_table import TableRow, table
+from tools.gguf_table import TableRow, in_own_process, table
 
 WHOLE = TableRow(
     "qwen3", "qwen3", "specchat", 1e-6, 1e-5, True, True, "trees", True, "none", "yes, dequantized"
@@ -45,27 +46,31 @@ def test_every_row_has_the_columns_of_the_header():
     assert {line.count("|") for line in table(rows).splitlines()[2:]} == {13}
 
 
+def die():
+    print("GGML_ASSERT(x)", file=sys.stderr, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def test_a_process_that_dies_is_one_line():
-    with pytest.raises(ModelError, match=r"^ended by signal 6: GGML_ASSERT"):
-        gguf_table._run_child(
-            [
-                sys.executable,
-                "-c",
-                "import os, sys; print('GGML_ASSERT(x)', file=sys.stderr); sys.stderr.flush(); os.abort()",
-            ]
-        )
+    with pytest.raises(ModelError, match=r"^ended by signal 9: GGML_ASSERT\(x\)$"):
+        in_own_process(die)
+    with pytest.raises(ModelError, match=r"^ZeroDivisionError: division by zero$"):
+        in_own_process(lambda: str(1 / 0))
+    assert in_own_process(lambda: "a row") == "a row"
 
 
-def test_rows_that_are_done_are_not_made_again(tmp_path, monkeypatch, capsys):
+def test_rows_that_are_done_are_not_made_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path))  # set for each row
     asked = list[str]()
 
-    def run_child(command):
-        asked.append(command[-1])
-        if command[-1] == "gemma":
+    def try_family(family, _converter):
+        asked.append(family)
+        if family == "gemma":
             raise ModelError("ended by signal 6")
-        return json.dumps(asdict(replace(WHOLE, family=command[-1])))
+        return replace(WHOLE, family=family)
 
-    monkeypatch.setattr(gguf_table, "_run_child", run_child)
+    monkeypatch.setattr(gguf_table, "try_family", try_family)
+    monkeypatch.setattr(gguf_table, "in_own_process", lambda work: work())
     options = Namespace(rows=tmp_path / "rows.jsonl", converter=tmp_path, llama=None, families=["qwen3", "gemma"])
 
     first = gguf_table._rows(options)

@@ -28,6 +28,7 @@ FAMILIES_FILE, NETWORKS_FILE = (Path(__file__).with_name(f"gguf_{name}.toml") fo
 NORMS = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")  # before and after attention and MLP
 LAYERS_OF_27B = {"gemma2": 46, "gemma3_text": 62}
 QKV = ("attn_q", "attn_k", "attn_v")
+REQUIRED = "required"  # beside the neutral values of a setting that must be there
 EXPERT = "{}"  # in the name of a tensor that holds all experts: the number of one
 KEYS = ("attn_k", "attn_v", "attn_k_norm")
 QK_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
@@ -97,8 +98,11 @@ def map_model(file: GgufFile) -> MappedModel:
     of_sizes = (key.removesuffix("?") for choices in family.sizes.values() for key in choices)
     known = {*of_sizes, *family.numbers.values(), *family.has.values()}
     for key, neutral in (_tables()["neutral"] | family.neutral).items():
-        if key not in known and (value := keys.value(key)) not in (None, *neutral):
-            raise keys.error(f"{keys.architecture} with {key} = {value} is not supported")
+        value = keys.value(key)
+        if key not in known and value not in neutral and (value is not None or REQUIRED in neutral):
+            raise keys.error(
+                f"{keys.architecture} with {key} = {'nothing' if value is None else value} is not supported"
+            )
     config = _config(keys, family)
     if family.layer:
         names = NetworkNames(family.layer, family.norm, pairs_rows=family.pairs_rows)
