@@ -82,9 +82,9 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "gemma4_text (experts)": GEMMA4
     | {"enable_moe_block": True, "num_experts": 4, "top_k_experts": 2, "hidden_size_per_layer_input": 0},
     "granitemoehybrid": {"mamba_d_head": 16, "layer_types": ["mamba", "attention"] * 2},  # as published configs say it
-    "deepseek_v3": {"head_dim": 8},
+    "deepseek_v3": {"head_dim": 8, "scoring_func": "sigmoid"},
     "deepseek_v2": {"head_dim": 8},
-    "glm4_moe_lite": {"head_dim": 8, "first_k_dense_replace": 1},
+    "glm4_moe_lite": {"head_dim": 8, "first_k_dense_replace": 1, "scoring_func": "sigmoid"},
     "lfm2_moe": {"tie_word_embeddings": True},  # as published: llama.cpp has no output matrix of it
     "granitemoehybrid (dense)": {
         "attention_multiplier": 0.25,

@@ -54,7 +54,6 @@ def test_such_a_file_is_loaded_as_any_model(tmp_path, family):
 
 
 CONTRADICTIONS = {
-    "no router": ("deepseek2", {"expert_gating_func": None}, "with expert_gating_func = nothing is not supported"),
     "a softmax instead of a sigmoid": (
         "deepseek2",
         {"expert_gating_func": 1},
@@ -83,6 +82,16 @@ def test_metadata_that_does_not_fit_is_one_clear_line(tmp_path, contradiction):
         prepared_gguf(path)
 
     assert "\n" not in str(caught.value)
+
+
+def test_the_router_of_deepseek_v2_is_refused_by_its_name(tmp_path):
+    path = write_network(tmp_path / "model.gguf", "deepseek2", network("deepseek2"))
+    path.write_bytes(path.read_bytes().replace(b"blk.1.exp_probs_b.bias", b"blk.1.exp_probs_x.bias"))
+
+    with pytest.raises(
+        ModelError, match=r"DeepSeek-V2 \(deepseek2\) cannot be read from GGUF; use the \*\.safetensors"
+    ):
+        prepared_gguf(path)
 
 
 def test_a_group_of_tensors_that_is_there_in_part_is_refused(tmp_path):

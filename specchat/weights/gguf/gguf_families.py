@@ -28,7 +28,7 @@ FAMILIES_FILE, NETWORKS_FILE = (Path(__file__).with_name(f"gguf_{name}.toml") fo
 NORMS = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")  # before and after attention and MLP
 LAYERS_OF_27B = {"gemma2": 46, "gemma3_text": 62}
 QKV = ("attn_q", "attn_k", "attn_v")
-REQUIRED = "required"  # beside the neutral values of a setting that must be there
+UNREADABLE = "{} ({}) cannot be read from GGUF; use the *.safetensors"
 EXPERT = "{}"  # in the name of a tensor that holds all experts: the number of one
 KEYS = ("attn_k", "attn_v", "attn_k_norm")
 QK_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
@@ -57,6 +57,7 @@ class _Family:
     per_layer_input: Mapping[str, str] = field(default_factory=dict[str, str])
     neutral: Mapping[str, Sequence[Any]] = field(default_factory=dict[str, Sequence[Any]])
     has: Mapping[str, str] = field(default_factory=dict[str, str])
+    needs: Mapping[str, str] = field(default_factory=dict[str, str])
     kinds: Sequence[str] = ()
     layer: Mapping[str, Names] = field(default_factory=dict[str, Names])  # of a network that transformers computes
     norm: Mapping[str, str] = field(default_factory=lambda: {"model.norm.weight": "output_norm.weight"})
@@ -95,14 +96,14 @@ def map_model(file: GgufFile) -> MappedModel:
     """The model in a GGUF file. ModelError when its architecture is not supported, or tensors do not fit."""
     keys = GgufKeys(file, str(file.metadata.get("general.architecture")))
     family = _family(keys)
+    for part, others in family.needs.items():
+        if not keys.has(part, keys.layers - 1):
+            raise keys.error(UNREADABLE.format(others, keys.architecture))
     of_sizes = (key.removesuffix("?") for choices in family.sizes.values() for key in choices)
     known = {*of_sizes, *family.numbers.values(), *family.has.values()}
     for key, neutral in (_tables()["neutral"] | family.neutral).items():
-        value = keys.value(key)
-        if key not in known and value not in neutral and (value is not None or REQUIRED in neutral):
-            raise keys.error(
-                f"{keys.architecture} with {key} = {'nothing' if value is None else value} is not supported"
-            )
+        if key not in known and (value := keys.value(key)) not in (None, *neutral):
+            raise keys.error(f"{keys.architecture} with {key} = {value} is not supported")
     config = _config(keys, family)
     if family.layer:
         names = NetworkNames(family.layer, family.norm, pairs_rows=family.pairs_rows)
@@ -128,7 +129,7 @@ def _family(keys: GgufKeys) -> _Family:
     if name in tables["dense"]:
         raise keys.error(f"{name} with experts is not supported; choose a dense model, or its *.safetensors")
     if name in tables["unsupported"]:
-        raise keys.error(f"{tables['unsupported'][name]} ({name}) cannot be read from GGUF; use the *.safetensors")
+        raise keys.error(UNREADABLE.format(tables["unsupported"][name], name))
     reason = "is not a language model" if name in ("clip", "whisper") else "is not supported"
     supported = ", ".join(dict.fromkeys((*tables["dense"], *tables["experts"], *tables["networks"])))
     raise keys.error(f"the architecture {name} {reason}; supported are {supported}")

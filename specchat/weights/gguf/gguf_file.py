@@ -144,16 +144,16 @@ def read_gguf(path: Path) -> GgufFile:
         )
     if not tensors:
         raise ModelError(f"{path}: has no tensors (a vocabulary without a model?)")
-    return GgufFile(shards[0], shards, first.metadata, tensors)
+    return GgufFile(first.path, shards, first.metadata, tensors)
 
 
 def _check_shards(headers: Sequence[GgufFile]) -> None:
     """ModelError for a shard that is of another model, or has the name of another shard."""
     for number, header in enumerate(headers):
-        place = [header.metadata.get(f"split.{key}") for key in ("no", "count")]
-        if None not in place and place != [number, len(headers)]:
+        said, count = (header.metadata.get(f"split.{key}") for key in ("no", "count"))
+        if isinstance(said, int) and isinstance(count, int) and (said, count) != (number, len(headers)):
             raise ModelError(
-                f"{header.path}: its header says shard {place[0] + 1} of {place[1]}, and its name shard {number + 1} "
+                f"{header.path}: its header says shard {said + 1} of {count}, and its name shard {number + 1} "
                 f"of {len(headers)}; is it of another model? Download it again"
             )
     tensors = sum(len(header.tensors) for header in headers)

@@ -105,7 +105,7 @@ class GgufKeys:
         ]
 
     def check_unused(self, used: Collection[str], unread: tuple[str, ...]) -> None:
-        """ModelError for a tensor that is not used, unless its name begins like one that nobody reads."""
+        """ModelError for a tensor that is not used, unless its name begins like one that no model has."""
         unknown = [name for name in self.file.tensors if name not in used and not name.startswith(unread)]
         if unknown:
             raise self.error(f"{self.architecture} with the tensor {min(unknown)} is not supported")
