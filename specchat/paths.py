@@ -158,6 +158,21 @@ def kv_folder() -> Path:
     return cache_folder() / "kv"
 
 
+def kept_weights_folder() -> Path:
+    """The folder of weights that were quantized once."""
+    return cache_folder() / "weights"
+
+
+def kept_weights_prefix(source: Path) -> str:
+    """What the folders of such weights of a model, which is in the folder `source`, are called before its form."""
+    return f"{sha256(str(source.absolute()).encode()).hexdigest()[:16]}."
+
+
+def kept_weights_of(source: Path) -> tuple[Path, ...]:
+    """These folders."""
+    return tuple(kept_weights_folder().glob(f"{kept_weights_prefix(source)}*"))
+
+
 def remove_kv_files(conversation: str) -> None:
     """Remove what is left of a conversation that the user deletes."""
     for path in kv_folder().glob(f"{conversation}.*{KV_FILE_ENDING}"):

@@ -4,10 +4,12 @@ import atexit
 import gc
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
+T = TypeVar("T")
 PROC = Path("/proc")
 atexit.register(gc.unfreeze)  # libraries report what is alive after the last collection as leaked
 _has_permanent = False  # `gc.get_freeze_count` would count all of them, one by one
@@ -15,10 +17,37 @@ _has_permanent = False  # `gc.get_freeze_count` would count all of them, one by 
 
 def resident_bytes(pid: int) -> int | None:
     """Resident bytes of a process; None without /proc, or when the process has ended."""
+    pages = _resident_pages(pid)
+    return pages and pages[0]
+
+
+def mapped_bytes() -> int:
+    """Those of this process that are in files, mostly of libraries: the system takes them where it needs memory."""
+    pages = _resident_pages(os.getpid())
+    return pages[1] if pages else 0
+
+
+def own_bytes() -> int:
+    """All others of this process; 0 without /proc."""
+    pages = _resident_pages(os.getpid())
+    return pages[0] - pages[1] if pages else 0
+
+
+def with_growth(make: Callable[[], T]) -> tuple[T, int]:
+    """What is made, and by how much this process has grown for it. Freed memory is given back before and after."""
+    release_free_memory()
+    before = own_bytes()
+    made = make()
+    release_free_memory()
+    return made, max(own_bytes() - before, 0)
+
+
+def _resident_pages(pid: int) -> tuple[int, int] | None:
+    """The bytes of all resident pages, and of those in files."""
     try:
-        pages = (PROC / str(pid) / "statm").read_text(encoding="ascii").split()[1]
-        return int(pages) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
+        _size, resident, in_files, *_ = map(int, (PROC / str(pid) / "statm").read_text(encoding="ascii").split())
+        return resident * os.sysconf("SC_PAGE_SIZE"), in_files * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
         return None
 
 

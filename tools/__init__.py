@@ -10,7 +10,7 @@ edits         edit_table (edit_cases), measure_edits, measure_refactorings, repl
               contract_table, refactoring_cases, sketch_table, measure_named_operations,
               measure_rewrites, completion_latency
 pictures      draw_concepts, draw_packages, draw_screens (screen_walk, screen_driver, terminal_picture)
-servers       real_servers (its checks, faults, starts and screen; llama_server), client_suites
+servers       real_servers (its checks, faults, starts and screen; llama_server), server_race, client_suites
 the project   check_language, try_wheel, fault_runs; instrument runs a command of this folder
 
 They measure with the plugin specchat-bench, which lies beside them and need not be installed.

@@ -263,14 +263,14 @@ def _profiles(context: CheckContext) -> Iterator[Finding]:
 
 
 def _models(context: CheckContext) -> Iterator[Finding]:
-    from specchat.loading.load_plan import ComputeFeatures, plan_load
+    from specchat.loading.fitted_plan import plan_for_machine
 
     models = context.profile.models
     if models.is_on_server:
         yield Finding(OK, "models", f"on the server {models.url} ({models.backend})")
         return
     try:
-        plan = plan_load(context.profile, ComputeFeatures.of_machine(context.machine))
+        plan = plan_for_machine(context.profile, context.machine)
     except ModelError as error:
         role = "draft" if models.draft and str(error).startswith(models.draft) else "target"
         yield Finding(FAIL, f"model: {role}", str(error))
@@ -279,7 +279,9 @@ def _models(context: CheckContext) -> Iterator[Finding]:
         status = WARN if line.is_left_out else OK if line.is_local else FAIL
         yield Finding(status, f"model: {line.role}", line.text)
     if fit := plan.fit(context.machine):
-        yield Finding(FAIL if fit.label == TOO_LARGE else OK, "memory needed", fit.describe())
+        yield Finding(FAIL if fit.label == TOO_LARGE else OK, "memory needed", plan.refusal or fit.describe())
+    if plan.given_way:
+        yield Finding(WARN, "memory needed", plan.given_way)
 
 
 def _catalog(_context: CheckContext) -> Iterator[Finding]:

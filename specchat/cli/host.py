@@ -53,7 +53,8 @@ def _print_status(connection: HostConnection) -> None:
     server, models = connection.host_info, memory or "no model loaded"
     print_rows(f"process {server['pid']}, version {server['version']}, {stats['state']}, {models}")
     if resident := resident_bytes(server["pid"]):
-        print_rows(f"resident {resident / 2**20:.0f} MiB, with Python and torch")
+        parts = ", ".join(f"{name} {size / 2**20:.0f} MiB" for name, size in stats["process_bytes"].items())
+        print_rows(f"resident {resident / 2**20:.0f} MiB: the models{f', {parts}' * bool(parts)}")
     print_rows(f"{stats['sessions']} sessions, {stats['live_turns']} running answers, history {server['history_path']}")
     if stats["warning"]:
         print_rows(stats["warning"])

@@ -131,19 +131,24 @@ def _or_print_plan(command: CommandFunction) -> CommandFunction:
     def run(*arguments: Any, dry_run: bool, **options: Any) -> Any:
         if not dry_run:
             return command(*arguments, **options)
-        click.echo(_load_plan_text(resolve_profile(options)))
+        _print_load_plan(resolve_profile(options))
         return 0
 
     return cast("CommandFunction", run)
 
 
-def _load_plan_text(profile: Profile) -> str:
-    """The load plan of a profile on this machine, without torch and without a download."""
+def _print_load_plan(profile: Profile) -> None:
+    """Print the load plan of a profile on this machine, without torch and without a download.
+
+    ModelError for one that would be refused, as when it is loaded.
+    """
     from specchat.hub.machine import detect_machine
-    from specchat.loading.load_plan import ComputeFeatures, plan_load
+    from specchat.loading.fitted_plan import plan_for_machine
 
     machine = detect_machine()
-    return plan_load(profile, ComputeFeatures.of_machine(machine)).text(machine)
+    plan = plan_for_machine(profile, machine)
+    click.echo(plan.text(machine))
+    plan.check()
 
 
 @dataclass(frozen=True)

@@ -83,8 +83,9 @@ class HiddenStateBuffer:
                 break
             chunks.append(chunk[-missing:])
             missing -= len(chunk)
-        return torch.cat(chunks[::-1])
+        return torch.cat(chunks[::-1]) if len(chunks) > 1 else chunks[0]
 
     def chunks_from(self, position: int) -> Sequence[Tensor]:
         """The same in parts that a head reads in one pass each. [n, layers * D]"""
-        return self.slice_from(position).split(CHUNK_TOKENS)
+        states = self.slice_from(position)
+        return (states,) if len(states) <= CHUNK_TOKENS else states.split(CHUNK_TOKENS)

@@ -18,7 +18,7 @@ from specchat.host.spawn import history_path
 from specchat.plugins.discovery import find_extensions
 from specchat.plugins.extension import Extension
 from specchat.plugins.own_plugins import missing_plugin
-from specchat.process_memory import permanent_objects
+from specchat.process_memory import own_bytes, permanent_objects, release_free_memory
 from specchat.profile.keys import BUILTIN_BACKEND, Profile
 from specchat.weights.context_window import trained_context_window
 
@@ -30,6 +30,8 @@ LOADING = LoadingProgress("target", 0, 0)  # while what loads a model is importe
 
 
 class EngineLoader:
+    library_bytes = 0  # of Python and what loads models, measured before the first model
+
     def load(self, profile: Profile, progress: Callable[[Event], None], cancelled: Flag) -> Engine:
         if profile.models.is_on_server:
             return _server_extension(profile.models.backend).call(profile, progress)
@@ -37,7 +39,10 @@ class EngineLoader:
         with permanent_objects():
             from specchat.loading.load_engine import load_engine
 
-            return load_engine(profile, progress, cancelled, past_texts=partial(past_texts, history_path()))
+            self.library_bytes = self.library_bytes or own_bytes()
+            engine = load_engine(profile, progress, cancelled, past_texts=partial(past_texts, history_path()))
+        release_free_memory()  # what was converted, packed or probed on the way
+        return engine
 
     def engine_key(self, profile: Profile) -> Hashable:
         """Profiles with equal keys share one engine."""

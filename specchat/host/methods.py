@@ -16,6 +16,7 @@ from specchat.history.history_reader import StoredAnswer, Thread
 from specchat.host.answer_delivery import OpenSession
 from specchat.host.connection import ClientConnection
 from specchat.host.environment import variable_digests
+from specchat.host.loaded_engines import LoadedEngines
 from specchat.host.open_sessions import OpenSessions, short_name
 from specchat.host.protocol import (
     INTERNAL_ERROR,
@@ -31,6 +32,7 @@ from specchat.host.protocol import (
     turn_from_json,
 )
 from specchat.host.wire_values import from_json
+from specchat.process_memory import mapped_bytes, own_bytes
 from specchat.profile.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -244,13 +246,25 @@ def stats(handler: RpcHandler, _client: ClientConnection, _params: JsonObject) -
     return {
         "state": sessions.queue.models.state,
         "loading": asdict(progress) if progress else None,
-        "memory_bytes": sessions.queue.models.engines.memory_bytes,
+        "memory_bytes": (engines := sessions.queue.models.engines).memory_bytes,
+        "process_bytes": _process_bytes(engines),
         "sessions": len(sessions.by_id),
         "live_turns": sessions.delivery.turn_count,
         "clients": sorted(client.client_name for client in handler.clients),
         "uptime_seconds": time.monotonic() - handler.started_at,
         "warning": sessions.history.warning,
     }
+
+
+def _process_bytes(engines: LoadedEngines) -> dict[str, int]:
+    """What this process holds beside its models; nothing where the system does not say it.
+
+    The rest is what nothing here counts: buffers of passes, and memory that was freed since the last quiet moment.
+    """
+    own, libraries = own_bytes(), engines.loader.library_bytes
+    rest = own - (libraries or own) - sum(engines.memory_bytes.values())  # below 0 where models are on a GPU
+    parts = {"Python and libraries": libraries or own, "mapped files": mapped_bytes(), "other": max(rest, 0)}
+    return {name: size for name, size in parts.items() if size}
 
 
 def step_seconds(handler: RpcHandler, _client: ClientConnection, params: JsonObject) -> JsonObject:

@@ -10,6 +10,7 @@ model_size              which models are too small for some work, and the senten
 machine                 GPUs, main memory, CPU features, bandwidth; runs the probes
 memory_plan                bytes of weights, KV cache and workspace
 recommend, pair_text    the best pair for a device; its two lines and its profile
+draft_on_disk           a smaller model on this disk with the tokens of a target
 find_models             where a model or head is; a hub id is downloaded
 needed_files            which files of a hub id are needed, and their hashes
 bounded_response        limits for what a hub sends

@@ -127,6 +127,12 @@ def did_you_mean(name: str) -> str:
     return f" did you mean {names[matches[0]]!r}?" if matches else ""
 
 
+def head_parameters(source: str) -> int:
+    """Those of a published head, in the checkpoint of its target too; 0 for one that is not known."""
+    heads = ((entry.id, head) for entry in catalog().values() for head in entry.usable_heads)
+    return next((head_architecture(target, head.kind).parameters for target, head in heads if head.id == source), 0)
+
+
 def head_architecture(target: str, kind: str) -> Architecture:
     """The architecture of a head of this kind for a target of the catalog. Its layers are like those of the target."""
     own, config = catalog()[target].architecture, catalog()[target].config

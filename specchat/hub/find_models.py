@@ -23,15 +23,16 @@ HEAD_ROLE = "head"  # beside "target" and "draft"
 
 
 def find_model(source: str, role: str = "target", report: Report = no_report) -> Path:
-    """The folder of a model: `embedded`, `starter`, a local folder or GGUF file, or a hub id.
+    """The folder of a model or head: `embedded`, `starter`, a local folder or GGUF file, or a hub id.
 
     A hub id is downloaded unless it is cached, a GGUF file is prepared unless it was before; `report` is called with
     what is done for it, the bytes done and the bytes in all. That of a head may be a file.
     """
+    if gguf := local_gguf(source):
+        folder = prepared_gguf(gguf, report)
+        return folder if role == HEAD_ROLE else _checked_folder(folder, source)
     if role == HEAD_ROLE:
         return _local_head(source) or _fetch(source, report, is_draft=True)
-    if gguf := local_gguf(source):
-        return prepared_gguf(gguf, report)
     if folder := _local_folder(source, role):
         return folder
     fetched = _fetch(source, report)
@@ -43,10 +44,10 @@ def find_local_model(source: str, role: str = "target") -> Path | None:
     """As `find_model`, but None for a GGUF file that is not prepared yet, and for a hub id that is not completely in
     the cache. Uses no network.
     """
-    if role == HEAD_ROLE:
-        return _local_head(source) or cached_model_folder(source, is_draft=True)
     if gguf := local_gguf(source):
         return find_prepared(gguf)
+    if role == HEAD_ROLE:
+        return _local_head(source) or cached_model_folder(source, is_draft=True)
     return _local_folder(source, role) or cached_model_folder(source)
 
 

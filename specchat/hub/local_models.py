@@ -41,7 +41,12 @@ class LocalModel:
         """The size of its files. Links in the cache are followed. ModelError when the blob of a manifest is gone."""
         if self.path.is_dir():
             return sum(path.stat().st_size for path in self.path.rglob("*") if path.is_file())
-        return sum(path.stat().st_size for path in shard_paths(self._gguf() or self.path))
+        return sum(path.stat().st_size for path in shard_paths(self.files))
+
+    @property
+    def files(self) -> Path:
+        """Its folder, or its GGUF file; ModelError when the blob of a manifest is gone."""
+        return self._gguf() or self.path
 
     def details(self) -> LocalDetails:
         """Its format and sizes, or why it cannot be used."""

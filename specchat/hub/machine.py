@@ -68,6 +68,10 @@ class Machine:
     def cpu(self) -> Device:
         return next(device for device in self.devices if not device.is_gpu)
 
+    def device_of(self, name: str) -> Device:
+        """The one that models on a device such as "cpu" or "cuda" are planned for."""
+        return self.cpu if name == CPU.name else self.best_device
+
 
 @dataclass(frozen=True)
 class Bandwidth:

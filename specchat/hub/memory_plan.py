@@ -26,6 +26,7 @@ from specchat.engine.cache_sizes import (
 from specchat.hub.architecture import EMBEDDING, EXPERT, FLOAT_FORMATS, LINEAR, OUTPUT, Architecture, Matrix
 from specchat.plugins.discovery import find_extensions
 from specchat.weights.llama_families import GPU_FAMILIES, GRAPHED_FAMILIES, LLAMA_LIKE_FAMILIES
+from specchat.weights.load_options import KEPT_FORMATS
 
 GIB = 2**30
 BF16_BYTES = 2
@@ -86,6 +87,7 @@ STORAGE_FORMATS: Mapping[str, Callable[[Matrix], float]] = {
 }
 QUANTIZED_FORMATS = ("gguf4", "gguf5", "gguf6", "gguf8", "int8", "fp8", "nf4", "nf4-double")
 FITTING_FORMATS = ("bf16", "int8", "nf4")
+INT4_CHECKPOINTS = ("awq", "gptq")  # a GPU multiplies them in the format "int4", the others convert them
 
 
 def can_quantize(architecture: Architecture) -> bool:
@@ -167,6 +169,7 @@ class QuantizedModel:
     quant_format: str
     embeddings_on_cpu: bool = False
     has_int8_kv: bool = False
+    are_weights_mapped: bool = False  # the linear layers stay in their files
 
     @property
     def kv_element_bytes(self) -> float:
@@ -176,6 +179,9 @@ class QuantizedModel:
         return 4 if self.quant_format == "float32" else BF16_BYTES
 
     def weight_bytes(self, *, kind: DeviceKind = CUDA) -> int:
+        if self.are_weights_mapped and self.quant_format in KEPT_FORMATS:
+            others = [each for each in self.architecture.matrices if each.kind not in (LINEAR, OUTPUT, EXPERT)]
+            return round(sum(_matrix_bytes(matrix, self.quant_format) for matrix in others))
         stored = _stored_format(self.quant_format, kind)
         weights = weight_bytes(self.architecture, stored, embeddings_on_cpu=self.embeddings_on_cpu)
         return weights + lm_head_copy_bytes(self.architecture, self.quant_format, kind=kind)

@@ -1,6 +1,6 @@
-"""Deletes a model or a GGUF file from the hub's cache, the starter model, or the folder made from a GGUF file.
+"""Deletes a model or a GGUF file from the hub's cache, the starter model, or what was made from other files.
 
-Never touches other folders, nor a GGUF file outside of that cache.
+Never touches other folders, nor a GGUF file outside of that cache; of a folder only the weights that were quantized.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from specchat.errors import ModelError
 from specchat.hub.package_download import packaged_file, packaged_model
-from specchat.paths import hub_repo_folder, hub_snapshots, is_hub_id
+from specchat.paths import hub_repo_folder, hub_snapshots, is_hub_id, kept_weights_of
 from specchat.weights.gguf.gguf_file import shard_paths
 from specchat.weights.gguf.gguf_labels import split_label
 from specchat.weights.gguf.gguf_preparation import find_prepared
@@ -45,12 +45,16 @@ def plan_removal(source: str) -> Removal:
         if prepared is None:
             raise ModelError(f"{source}: nothing was made from it, and specchat does not delete GGUF files")
         return _removal_of(prepared)
+    if not is_cached and (kept := kept_weights_of(Path(source).expanduser())):
+        return _removal_of(*kept)
     if not is_cached:
         raise ModelError(f"{source}: not a hub id like org/name; {LISTED}")
     folder = hub_repo_folder(source)
     if not is_whole or not folder.is_dir() or folder.is_symlink():
         raise ModelError(f"{source}: not in the cache ({folder.parent}); {LISTED}")
-    return _removal_of(folder, *filter(None, map(find_prepared, gguf_models(*hub_snapshots(source)).values())))
+    snapshots = hub_snapshots(source)
+    kept = [kept for each in snapshots for kept in kept_weights_of(each)]
+    return _removal_of(folder, *kept, *filter(None, map(find_prepared, gguf_models(*snapshots).values())))
 
 
 def _removal_of(*paths: Path) -> Removal:

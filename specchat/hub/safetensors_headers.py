@@ -54,12 +54,19 @@ def read_architecture(source: Path) -> Architecture:
 
 def _gguf_architecture(source: Path) -> Architecture:
     """The architecture of a GGUF file after its conversion to bf16; `stored_bytes` are those of the file."""
-    from specchat.weights.gguf.gguf_families import map_model
+    from specchat.weights.gguf.gguf_families import map_head, map_model
 
     file = read_gguf(source)
+    if (head := map_head(file)) is not None:
+        matrices = merged(matrix_of(each.name, each.source.shape) for each in head.tensors)
+        layers = head.config["num_hidden_layers"]
+        kv_layers = head_kv_layers(head.config, layers, str(source))
+        return Architecture(HEAD, matrices, kv_layers, layers=layers, stored_bytes=file.bytes)
     model = map_model(file)
-    matrices = merged(matrix_of(each.name, each.source.shape) for each in model.tensors)
-    return replace(dimensions_from_config(model.config, str(source)), matrices=matrices, stored_bytes=file.bytes)
+    known = dimensions_from_config(model.config, str(source))
+    own = (each for each in model.tensors if not is_mtp_tensor(each.name, known.layers))
+    matrices = merged(matrix_of(each.name, each.source.shape) for each in own)
+    return replace(known, matrices=matrices, stored_bytes=file.bytes)
 
 
 def read_config(source: Path) -> Config:
@@ -130,7 +137,7 @@ def _model(tensors: TensorHeaders, config: Config, source: Path) -> Architecture
     if not config:
         raise ModelError(f"{source}: the size of its KV cache cannot be computed without config.json")
     known = dimensions_from_config(config, str(source))
-    own = {name: header for name, header in tensors.items() if not _is_mtp_tensor(name, known.layers)}
+    own = {name: header for name, header in tensors.items() if not is_mtp_tensor(name, known.layers)}
     if known.stored_format in FLOAT_FORMATS:
         matrices = merged(matrix_of(name, shape) for name, (_, shape) in own.items())
         known = replace(known, stored_format=_stored_format(own))
@@ -176,11 +183,18 @@ def _is_head(tensors: TensorHeaders) -> bool:
     return "fc" in words or not words & {*EMBEDDING_NAMES}
 
 
-def _is_mtp_tensor(name: str, layers: int) -> bool:
+def is_mtp_tensor(name: str, layers: int) -> bool:
     """Whether a tensor belongs to a multi-token prediction block: layers after the last one of the model."""
     words = name.split(".")
     indices = [int(after) for before, after in pairwise(words) if before == "layers" and after.isdigit()]
     return words[0] == "mtp" or any(index >= layers for index in indices)
+
+
+def own_head_bytes(source: Path) -> int:
+    """The bytes of the multi-token prediction layers in the checkpoint of a model."""
+    layers = dimensions_from_config(read_config(source), str(source)).layers
+    tensors = _read_headers(weight_files(source))
+    return _stored_bytes({name: each for name, each in tensors.items() if is_mtp_tensor(name, layers)})
 
 
 def _read_headers(files: Sequence[Path]) -> TensorHeaders:

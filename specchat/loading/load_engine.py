@@ -44,18 +44,19 @@ from specchat.errors import ModelError
 from specchat.forward.linear.quant_linear import BLOCKS_OF_8_BITS
 from specchat.forward.native.native_ops import must_be_compiled, native_kernels
 from specchat.hub.find_models import find_model
-from specchat.loading.engine_memory import compute_features, free_bytes
-from specchat.loading.load_plan import HeadPlan, LoadPlan, ModelPlan, plan_load
+from specchat.loading.engine_memory import compute_features, free_bytes, memory_of_device
+from specchat.loading.fitted_plan import plan_that_fits
+from specchat.loading.load_plan import HeadPlan, LoadPlan, ModelPlan
 from specchat.paths import kv_folder
 from specchat.plugins.own_plugins import OTHER_TOKENS_VARIANT, missing_variant
-from specchat.process_memory import collect_all
+from specchat.process_memory import collect_all, with_growth
 from specchat.profile.drafter_names import all_drafters
 from specchat.profile.keys import Profile
 from specchat.profile.shipped_drafters import with_shipped_drafters
 from specchat.text.thinking import import_parser
 from specchat.text.tokenizer import Tokenizer, check_same_tokens
 from specchat.threads import ThreadWatchdog, is_thread_count_set, threads_for
-from specchat.weights.gguf.gguf_file import size_and_time
+from specchat.weights.gguf.gguf_file import forget_headers, size_and_time
 from specchat.weights.gguf.gguf_preparation import Report
 from specchat.weights.kv_files import KVFiles, kv_identity
 from specchat.weights.load import load_model
@@ -84,6 +85,7 @@ class Engine:
     texts: PrefixCache[DraftedText]
     kv_files: KVFiles | None = None  # None where rows and states of a text cannot be stored
     weight_files: Mapping[Path, tuple[int, int]] = field(default_factory=dict[Path, tuple[int, int]])  # when loaded
+    token_table_bytes: int = 0  # of the tokenizer
 
     def has_changed_files(self) -> bool:
         """Whether a file of the models is another one now."""
@@ -143,7 +145,7 @@ class Engine:
         weights = {name: each.bytes for name, each in (*loaded.items(), *heads.items())}
         caches = [each.bytes for each in (self.resources.target.pool, *_pools_of_drafters(self.resources))]
         drafters = sum(text.memory_bytes()["drafters"] for text in self.texts)
-        return weights | {"kv_cache": sum(caches), "drafters": drafters}
+        return weights | {"kv_cache": sum(caches), "drafters": drafters, "token_tables": self.token_table_bytes}
 
 
 def load_engine(
@@ -152,16 +154,18 @@ def load_engine(
     cancelled: Flag | None = None,
     past_texts: Callable[[], Sequence[str]] | None = None,
 ) -> Engine:
-    """Load the models of a profile, and download missing ones.
+    """Load the models of a profile, and download missing ones. ModelError for models that do not fit the memory.
 
     A set `cancelled` ends the loading between two models. `past_texts` returns the texts of other conversations, from
     which answers may copy; it is called from a thread.
     """
-    profile = replace(profile, models=with_shipped_drafters(profile.models))
     reporting = partial(_report_of, progress, cancelled)
-    plan = plan_load(profile, compute_features(), lambda name, role: find_model(name, role, reporting(name, role)))
+    find = lambda name, role: find_model(name, role, reporting(name, role))
+    plan = plan_that_fits(profile, compute_features(), memory_of_device, find)
+    plan.check()
+    profile = replace(profile, models=with_shipped_drafters(profile.models))
     files = {path: size_and_time(path) for path in plan.files}
-    tokenizer = Tokenizer(_folder(plan.target))
+    tokenizer, token_table_bytes = with_growth(lambda: Tokenizer(_folder(plan.target)))
     if tokenizer.chat.thinking:
         import_parser()  # else the first answer would wait for it
     resources = DraftingResources(
@@ -172,20 +176,25 @@ def load_engine(
     )
     if plan.draft is not None and not (cancelled and cancelled.is_set()):
         resources = _load_draft(resources, plan.draft, tokenizer, progress, reporting)
+    unusable = list[str]()
     for head in plan.heads if not (cancelled and cancelled.is_set()) else ():
-        resources = replace(
-            resources, heads={**resources.heads, **_load_head(head, plan.target, resources.target, progress)}
-        )
+        try:
+            loaded = _load_head(head, plan.target, resources.target, progress)
+            resources = replace(resources, heads={**resources.heads, **loaded})
+        except ModelError as error:
+            if head.is_named:
+                raise
+            unusable.append(str(error))
     torch.set_num_threads(threads_for(resources.target.bytes, DEFAULT_THREADS))
     resources.target.set_hidden_state_layers(
         tuple(dict.fromkeys(layer for head in resources.heads.values() for layer in head.hidden_state_layers))
     )
-    _share_memory(resources, profile.limits.context)
+    _share_memory(resources, plan.context_tokens)
     _capture_graphs(resources, progress)
     learned = learned_file(_cost_identity(profile, plan, resources))
     costs, state = learned.load()
     corpus = read_reference_corpus(EMBEDDED / "reference.jsonl") if plan.target.source == "embedded" else None
-    notices = (*_notices(plan, resources), *filter(None, [learned.fault]))
+    notices = (*_notices(plan, resources), *unusable, *filter(None, [learned.fault]))
     kv_files = _kv_files(profile, plan, resources.target)
     models = LoadedModels(resources.target, tokenizer, profile, costs, state, corpus, notices, learned)
 
@@ -195,7 +204,8 @@ def load_engine(
     texts = PrefixCache(open_text, kv_files, int(profile.limits.kv_disk * GIB))
     watchdog = _thread_watchdog(resources.target)
     threads, variants = torch.get_num_threads(), runnable_variants(resources)
-    return Engine(models, resources, watchdog, threads, variants, texts, kv_files, files)
+    forget_headers()
+    return Engine(models, resources, watchdog, threads, variants, texts, kv_files, files, token_table_bytes)
 
 
 def _build_drafters(resources: DraftingResources, *, recalls: bool) -> BuiltDrafters:
@@ -238,7 +248,7 @@ def _capture_graphs(resources: DraftingResources, progress: Progress) -> None:
 
 def _notices(plan: LoadPlan, resources: DraftingResources) -> tuple[str, ...]:
     """What the user should know about the loaded models."""
-    notices = list(plan.notices)
+    notices = [*plan.notices, *filter(None, [plan.offered_draft()])]
     if plan.draft is not None and resources.draft_model is None and resources.draft_tokenizer is not None:
         other_tokens = f"draft {plan.draft.source} is left out: its tokens are not those of the target"
         notices.append(f"{other_tokens}; {missing_variant(OTHER_TOKENS_VARIANT)}")

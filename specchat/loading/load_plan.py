@@ -1,6 +1,6 @@
 """The plan of loading a profile: every model, head, device, dtype and weight format, resolved before loading.
 
-`load_engine` loads exactly this plan; `--dry-run` and `specchat doctor` print it, and whether it fits.
+`fitted_plan` makes it fit the memory. `load_engine` loads exactly that; `--dry-run` and `specchat doctor` print it.
 A draft model or a head that does not fit the target is left out, by their config.json and tokenizer.json. Whatever
 these leave open counts as a fit, and so does a folder that is not on this disk: loading reads the tensors and reports
 what is wrong with them. Imports no torch.
@@ -8,24 +8,37 @@ what is wrong with them. Imports no torch.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from specchat.devices import CPU, FLOAT_FORMAT, GGUF_FORMAT, INT8_KV, kind_of, resolve_device
 from specchat.errors import ModelError
-from specchat.hub.architecture import Architecture
-from specchat.hub.catalog import find_entry
+from specchat.hub.architecture import FLOAT_FORMATS, Architecture
+from specchat.hub.catalog import find_entry, head_parameters
+from specchat.hub.draft_on_disk import draft_on_disk
 from specchat.hub.find_models import HEAD_ROLE, find_local_model
 from specchat.hub.machine import Device, Machine
-from specchat.hub.memory_plan import MemoryPlan, QuantizedModel, plan_memory
+from specchat.hub.memory_plan import (
+    BF16_BYTES,
+    INT4_CHECKPOINTS,
+    STORAGE_FORMATS,
+    MemoryPlan,
+    QuantizedModel,
+    can_quantize,
+    plan_memory,
+)
 from specchat.hub.recommend import FITS, TIGHT, TOO_LARGE, fit_label, format_gib
-from specchat.hub.safetensors_headers import read_architecture
+from specchat.hub.safetensors_headers import is_mtp_tensor, own_head_bytes, read_architecture
 from specchat.paths import read_json_object, read_text_config
 from specchat.profile.keys import AUTO, Models, Profile
 from specchat.profile.shipped_drafters import with_shipped_drafters
-from specchat.weights.gguf.gguf_file import read_gguf, shard_paths
+from specchat.weights.gguf.gguf_file import read_gguf, shard_paths, size_and_time
+from specchat.weights.gguf.gguf_heads import has_drafting_layer
+from specchat.weights.gguf.gguf_manifest import GgufManifest
 from specchat.weights.gguf.gguf_sources import local_gguf
 from specchat.weights.load_options import STORED_DTYPE, LoadOptions, resolve_dtype
 
@@ -68,19 +81,37 @@ class ModelPlan:
         return sum(file.stat().st_size for file in self.files)
 
     def architecture(self) -> Architecture | None:
-        """Its sizes; None when it is not on this disk."""
-        path = self.folder or self.gguf
-        return read_architecture(path) if path is not None else None
+        """Its sizes; those of the catalog when it is not on this disk, and None for one that is not known."""
+        if (path := self.gguf or self.folder) is not None:
+            return _read_once(path, tuple(map(size_and_time, self.files)))
+        entry = find_entry(self.source)
+        return entry.architecture if entry else None
+
+    def with_options(self, **values: Any) -> ModelPlan:
+        """The same model, loaded with these of `LoadOptions`."""
+        return replace(self, options=replace(self.options, **values))
 
     @property
     def memory_format(self) -> str:
         """The format of its weights in memory, in the terms of `hub.memory_plan`."""
+        if self.options.quant_format == FLOAT_FORMAT and (stored := self._kept_format()):
+            return stored
         if self.options.quant_format == GGUF_FORMAT and self.gguf and self.options.device == "cpu":
             name = read_gguf(self.gguf).quantization
             return next((f"gguf{bits}" for bits in "456" if f"Q{bits}" in name), "gguf8")
         if self.options.quant_format not in (FLOAT_FORMAT, GGUF_FORMAT):
             return self.options.quant_format
         return "float32" if self.options.dtype == "float32" else "bf16"
+
+    def _kept_format(self) -> str:
+        """The format that the weights are published in, where passes compute with it; "" for floats."""
+        sizes = self.architecture()
+        if sizes is None or sizes.stored_format in FLOAT_FORMATS:
+            return ""
+        has_kernel = sizes.stored_format in INT4_CHECKPOINTS and kind_of(self.options.device).has_kernels
+        if can_quantize(sizes):  # our own passes read it
+            return "int4" if has_kernel else ""
+        return sizes.stored_format if sizes.stored_format in STORAGE_FORMATS else ""
 
     def describe(self) -> str:
         options = self.options
@@ -94,19 +125,34 @@ class ModelPlan:
 @dataclass(frozen=True)
 class HeadPlan:
     source: str
-    path: Path | None  # folder or file; None: not on this disk
+    path: Path | None  # folder or file, of a GGUF file what was prepared from it; None: not on this disk
+    is_in_target: bool = False  # layers for multi-token prediction in the files of the target
+    is_named: bool = True  # by the user or the catalog; else it was found in the target's file
 
     @property
     def files(self) -> tuple[Path, ...]:
-        found = [] if self.path is None else [self.path] if self.path.is_file() else self.path.glob("*.safetensors")
-        return tuple(found)
+        if self.path is None or self.path.is_file():
+            return (self.path,) if self.path else ()
+        manifest = GgufManifest.from_folder(self.path)
+        return tuple(each.path for each in manifest.files) if manifest else tuple(self.path.glob("*.safetensors"))
 
     @property
     def stored_bytes(self) -> int:
-        return sum(file.stat().st_size for file in self.files)
+        """Those of its files; as published when it is not on this disk."""
+        if self.path is None:
+            return BF16_BYTES * head_parameters(self.source)
+        manifest = GgufManifest.from_folder(self.path)
+        if manifest is None:
+            return own_head_bytes(self.path) if self.is_in_target else sum(file.stat().st_size for file in self.files)
+        layers = read_text_config(self.path).get("num_hidden_layers", 0)
+        drafting = [each for each in manifest.tensors if is_mtp_tensor(each.name, layers)]
+        return sum(each.source.bytes for each in drafting or manifest.tensors)
 
     def describe(self) -> str:
-        return _location(self.source, self.path)
+        location = _location(self.source, self.path)
+        return (
+            f"a layer in the target's file, for multi-token prediction: {location}" if self.is_in_target else location
+        )
 
 
 @dataclass(frozen=True)
@@ -159,6 +205,25 @@ class LoadPlan:
     heads: tuple[HeadPlan, ...]
     context_tokens: int
     left_out: tuple[LeftOutDrafter, ...] = ()
+    may_offer_draft: bool = False  # there is no drafter to load, and the user has not said that there be none
+    given_way: str = ""  # what `fitted_plan` changed so that it fits; "" for nothing
+    refusal: str = ""  # why it cannot be loaded: it does not fit; "" when it can
+
+    def check(self) -> None:
+        """ModelError when it cannot be loaded."""
+        if self.refusal:
+            raise ModelError(self.refusal)
+
+    def with_context(self, tokens: int) -> LoadPlan:
+        """The same plan for conversations of at most so many tokens."""
+        draft = self.draft.with_options(context_window=tokens) if self.draft else None
+        target = self.target.with_options(context_window=tokens)
+        return replace(self, target=target, draft=draft, context_tokens=tokens)
+
+    @property
+    def is_draft_beside_target(self) -> bool:
+        """Whether there is a draft model that takes memory of the target's device."""
+        return self.draft is not None and kind_of(self.draft.options.device) is kind_of(self.target.options.device)
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -167,8 +232,18 @@ class LoadPlan:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What the user should know about this plan: a line for everything that is left out."""
-        return tuple(f"{each.role} {each.describe()}" for each in self.left_out)
+        """What the user should know about this plan: a line for everything that is left out, and what gave way."""
+        return (*(f"{each.role} {each.describe()}" for each in self.left_out), *filter(None, [self.given_way]))
+
+    def offered_draft(self) -> str:
+        """One line about a smaller model on this disk that could draft, "" for none; vocabularies are read for it."""
+        path = self.target.gguf or self.target.folder
+        may_offer = self.may_offer_draft and not self.refusal
+        name = draft_on_disk(path) if may_offer and path is not None else None
+        if name is None:
+            return ""
+        option = f"--draft {shlex.quote(name)}"
+        return f"{name} is on this disk, has the same tokens and can draft: {option} takes it, --draft '' offers none"
 
     def lines(self) -> Iterator[PlanLine]:
         yield PlanLine("target", self.target.describe(), self.target.is_local)
@@ -178,36 +253,45 @@ class LoadPlan:
         yield from (PlanLine(each.role, each.describe(), is_left_out=True) for each in self.left_out)
 
     def memory(self) -> MemoryPlan | None:
-        """The memory of all models with a full context; None if the target is not on this disk."""
+        """The memory of all models with a full context; None if the sizes of the target are not known."""
         target, draft = self.target.architecture(), None
         if target is None:
             return None
-        if self.draft is not None and (architecture := self.draft.architecture()) is not None:
+        if self.is_draft_beside_target and self.draft and (architecture := self.draft.architecture()) is not None:
             draft = QuantizedModel(architecture, self.draft.memory_format)
         kind = kind_of(self.target.options.device)
-        on_cpu = self.target.options.embedding_device == "cpu"
-        has_int8_kv = self.target.options.kv_cache == INT8_KV
-        quantized = QuantizedModel(target, self.target.memory_format, embeddings_on_cpu=on_cpu, has_int8_kv=has_int8_kv)
+        options = self.target.options
+        on_cpu, has_int8_kv = options.embedding_device == "cpu", options.kv_cache == INT8_KV
+        quantized = QuantizedModel(target, self.target.memory_format, on_cpu, has_int8_kv, options.maps_weights)
         tokens = min(self.context_tokens, target.max_position_embeddings or self.context_tokens)
         memory = plan_memory(quantized, draft, tokens, kind=kind)
         return replace(memory, drafter_bytes=memory.drafter_bytes + sum(head.stored_bytes for head in self.heads))
 
     def fit(self, machine: Machine) -> MemoryFit | None:
-        """The memory beside what is free for it on this machine; None if the target is not on this disk."""
-        device = machine.cpu if self.target.options.device == CPU.name else machine.best_device
+        """The memory beside what is free for it on this machine; None if the sizes of the target are not known."""
         memory = self.memory()
-        return MemoryFit(memory, device) if memory else None
+        return MemoryFit(memory, machine.device_of(self.target.options.device)) if memory else None
 
     def text(self, machine: Machine) -> str:
         rows = [f"{line.role:<8}{line.text}" for line in self.lines()]
+        if offered := self.offered_draft():
+            rows.append(f"{'draft':<8}{offered}")
         rows.append(f"{'context':<8}{self.context_tokens} tokens")
         if fit := self.fit(machine):
             rows.append(f"{'memory':<8}{fit.describe()}")
+        rows += [f"{role:<8}{line}" for role, line in (("fitted", self.given_way), ("refused", self.refusal)) if line]
         return "\n".join(rows)
+
+
+@lru_cache(maxsize=8)
+def _read_once(path: Path, _files: tuple[tuple[int, int], ...]) -> Architecture:
+    """Read headers; sizes and modification times are part of the cache key."""
+    return read_architecture(path)
 
 
 def plan_load(profile: Profile, features: ComputeFeatures, fetch: Fetch | None = None) -> LoadPlan:
     """Resolve a profile. With `fetch`, missing models are downloaded and prepared; else their folder is None."""
+    has_choice, uses_own_head = profile.models.draft == AUTO, AUTO in profile.models.heads
     profile = replace(profile, models=with_shipped_drafters(profile.models))
     models = profile.models
     if models.is_on_server:
@@ -218,15 +302,14 @@ def plan_load(profile: Profile, features: ComputeFeatures, fetch: Fetch | None =
     folder = find(models.target, "target")
     target = ModelPlan(models.target, folder, _target_options(profile, folder, features), local_gguf(models.target))
     draft = _plan_draft(profile, folder, features, find)
-    heads = tuple(_plan_heads(models, folder, find))
+    heads = [*_plan_heads(models, folder, find)]
+    if uses_own_head and target.gguf and folder and has_drafting_layer(read_text_config(folder)):
+        heads.append(HeadPlan(models.target, folder, is_in_target=True, is_named=False))
     left_out = tuple(each for each in (draft, *heads) if isinstance(each, LeftOutDrafter))
-    return LoadPlan(
-        target,
-        draft if isinstance(draft, ModelPlan) else None,
-        tuple(each for each in heads if isinstance(each, HeadPlan)),
-        profile.limits.context,
-        left_out,
-    )
+    planned_draft = draft if isinstance(draft, ModelPlan) else None
+    planned_heads = tuple(each for each in heads if isinstance(each, HeadPlan))
+    may_offer = has_choice and not planned_heads and planned_draft is None
+    return LoadPlan(target, planned_draft, planned_heads, profile.limits.context, left_out, may_offer)
 
 
 def check_named_drafters(profile: Profile, *, names_draft: bool, names_heads: bool) -> None:
@@ -265,7 +348,7 @@ def _plan_heads(
         if reason := head_mismatch(target, path):
             yield LeftOutDrafter("head", source, reason, drafters_that_fit(models.target))
         else:
-            yield HeadPlan(source, path)
+            yield HeadPlan(source, path, is_in_target=path is not None and path == target)
 
 
 def _target_options(profile: Profile, folder: Path | None, features: ComputeFeatures) -> LoadOptions:

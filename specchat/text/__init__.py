@@ -7,7 +7,8 @@ template_budget    memory and time of a chat template, as units that are spent
 chat_format        how a model writes conversations: its template, thoughts, tools and their calls
 control_tokens     the control tokens of a vocabulary; in user text they are escaped
 token_encoder      text → token ids, in a limited time
-tokenizer          text → token ids and back, from a folder; whether two models have the same tokens
+tokenizer          text → token ids and back, from a folder
+vocabulary         whether two models have the same tokens
 detokenize         streamed token ids → text, with stop strings
 thinking           how a family of models marks its thinking; text → thinking and text
 thinking_budget    a limit for the thinking → a grammar over tokens

@@ -25,6 +25,7 @@ from specchat.text.control_tokens import SPLIT_MARK, ControlTokens, any_of
 from specchat.text.detokenize import Detokenizer
 from specchat.text.token_bytes import TokenDecoder, read_token_decoder
 from specchat.text.token_encoder import TokenEncoder
+from specchat.text.vocabulary import TokenIds, Vocabulary
 
 PIECE_CHARACTERS = 32 * 2**10  # about a tenth of a second
 MAX_VOCABULARY = 2**24
@@ -41,8 +42,8 @@ class Tokenizer:
         self._settings = _read_json(folder / "special_tokens_map.json") | _read_json(folder / "tokenizer_config.json")
         self._encoder = TokenEncoder(folder)
         backend = self._encoder.backend
-        self.vocabulary: dict[str, int] = backend.get_vocab(with_added_tokens=True)
-        self.vocab_size = _vocabulary_size(self.vocabulary, folder)
+        self.vocabulary = TokenIds(backend)
+        self.vocab_size = _vocabulary_size(backend.get_vocab(with_added_tokens=True), folder)
         added_token_ids = backend.get_added_tokens_decoder()
         self.added = frozenset(added_token_ids)
         self.special_token_ids = frozenset(index for index, token in added_token_ids.items() if token.special)
@@ -56,6 +57,13 @@ class Tokenizer:
 
     def __str__(self) -> str:
         return str(self.folder)
+
+    @property
+    def tokens(self) -> Vocabulary:
+        """What a draft model must share."""
+        return Vocabulary(
+            {each: piece for piece, each in self.vocabulary.items() if each not in self.added}, self.added
+        )
 
     def encode(self, text: str, parse_special: bool = False) -> list[int]:
         """The tokens of a text. "<|end|>" becomes a control token only with `parse_special`, for rendered templates."""
@@ -99,7 +107,7 @@ class Tokenizer:
     def token_bytes(self, token: int) -> bytes:
         """The bytes of a token, possibly part of a character; empty for padding ids above the vocabulary."""
         if token not in self._bytes_of_token:
-            piece = self._pieces[token] if 0 <= token < self.vocab_size else ""
+            piece = (self._encoder.backend.id_to_token(token) or "") if 0 <= token < self.vocab_size else ""
             # Byte-level tokenizers store added tokens as plain text.
             is_plain = self._token_decoder.is_byte_level and token in self.added
             self._bytes_of_token[token] = piece.encode() if is_plain else self._token_decoder.piece_bytes(piece)
@@ -144,14 +152,6 @@ class Tokenizer:
         """The tokens with which the model expects every text to begin, for example "<s>"; none for most models."""
         return self._encoder.start_tokens()
 
-    @cached_property
-    def _pieces(self) -> list[str]:
-        """The piece of every token; "" for ids that the vocabulary leaves out."""
-        pieces = [""] * self.vocab_size
-        for piece, token in self.vocabulary.items():
-            pieces[token] = piece
-        return pieces
-
     def _declared_stop_ids(self) -> set[int]:
         """The stop tokens in the files of the folder; generation_config.json goes before config.json."""
         generation = _read_json(self.folder / "generation_config.json")
@@ -166,34 +166,12 @@ class Tokenizer:
 
 
 def check_same_tokens(target: Tokenizer, draft: Tokenizer) -> None:
-    """ModelError when the ordinary tokens differ. The sizes of models say nothing: related ones are padded differently.
-
-    Control tokens and other added tokens may differ, as between generations of one family: plain text never needs them.
-    """
-    if difference := _first_difference(target, draft):
+    """ModelError when the ordinary tokens differ. The sizes of models say nothing: related ones have other padding."""
+    if difference := target.tokens.first_difference(draft.tokens):
         raise ModelError(
             f"draft {draft}: its tokens are not those of the target {target} ({difference}); "
             "choose a draft of the same family, or none with --draft ''"
         )
-
-
-def _first_difference(target: Tokenizer, draft: Tokenizer) -> str | None:
-    """A description of the lowest id whose ordinary token differs. Added tokens on either side may differ."""
-    target_pieces, draft_pieces = _ordinary_tokens(target), _ordinary_tokens(draft)
-    added = target.added | draft.added
-    for token in sorted(target_pieces.keys() | draft_pieces.keys()):
-        expected, actual = target_pieces.get(token), draft_pieces.get(token)
-        if expected != actual and token not in added:
-            return f"id {token} is {_token_repr(expected)} in the target and {_token_repr(actual)} in the draft"
-    return None
-
-
-def _ordinary_tokens(tokenizer: Tokenizer) -> dict[int, str]:
-    return {token: piece for piece, token in tokenizer.vocabulary.items() if token not in tokenizer.added}
-
-
-def _token_repr(piece: str | None) -> str:
-    return "nothing" if piece is None else repr(piece)
 
 
 def _vocabulary_size(vocabulary: Mapping[str, int], folder: Path) -> int:

@@ -37,6 +37,7 @@ from specchat.forward.recurrences import DeltaGates
 from specchat.weights.fp8_checkpoints import Fp8TensorFiles, block_shape_from_config, is_supported_fp8
 from specchat.weights.gguf.gguf_tensors import GgufTensorFiles
 from specchat.weights.int4_checkpoints import Int4TensorFiles, int4_scheme, is_int4
+from specchat.weights.kept_weights import KeptWeights
 from specchat.weights.llama_families import (
     COMPOSITE_TYPES,
     FAMILIES,
@@ -126,6 +127,7 @@ def load_llama(
     embedding_device: torch.device | None = None,
     *,
     has_int8_kv: bool = False,
+    kept: KeptWeights | None = None,
 ) -> LlamaModel:
     """Load the model of a folder. `dtype` None keeps the stored dtype; `quant_format` is one of QUANT_FORMATS.
 
@@ -146,7 +148,7 @@ def load_llama(
     multiplies_blocks = quant_format == GGUF_FORMAT and not kind.is_gpu
     if multiplies_blocks and not isinstance(files, GgufTensorFiles):
         raise ModelError(f"{folder}: was not made from a GGUF file; --weights gguf needs one, use --weights float")
-    loader = WeightLoader(files, dtype, device, quant_format, multiplies_blocks)
+    loader = WeightLoader(files, dtype, device, quant_format, multiplies_blocks, kept)
     if sizes.experts is not None:  # the host must know which experts a pass chose: no CUDA graph can hold that
         capture = None
     elif kind.has_graphs:

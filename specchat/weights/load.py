@@ -36,6 +36,7 @@ from specchat.weights.gguf.gguf_conversion import safetensors_folder
 from specchat.weights.gguf.gguf_preparation import Report, no_report
 from specchat.weights.gguf.gguf_tensors import GgufTensorFiles
 from specchat.weights.int4_checkpoints import Int4TensorFiles
+from specchat.weights.kept_weights import kept_weights
 from specchat.weights.llama_families import network_config
 from specchat.weights.llama_manifest import known_tensors, read_dimensions
 from specchat.weights.llama_weights import config_dtype, is_hybrid, is_llama_like, load_llama, tensor_files
@@ -61,9 +62,9 @@ def load_model(folder: Path, options: LoadOptions, report: Report = no_report) -
         if is_llama_like(config) and not (kind_of(device).is_gpu and is_hybrid(config)):
             if config.get("quantization_config") and options.quant_format == FLOAT_FORMAT:
                 _warn_of_dequantization(folder, config, dtype or config_dtype(config), device)
-            return _load_llama_model(
-                folder, options, partial(load_llama, folder, dtype, device, options.context_window, shape), device
-            )
+            load = partial(load_llama, folder, dtype, device, options.context_window, shape)
+            with kept_weights(folder, options.quant_format, dtype, device, maps=options.maps_weights) as kept:
+                return _load_llama_model(folder, options, partial(load, kept=kept), device)
         if options.kv_cache != FLOAT_FORMAT:
             raise ValueError(
                 f"a KV cache in {options.kv_cache} is for models in our own passes only; use --kv-cache {FLOAT_FORMAT}"

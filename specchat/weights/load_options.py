@@ -8,6 +8,7 @@ from pathlib import Path
 from specchat.devices import FLOAT_FORMAT
 
 EMBEDDED = Path(__file__).parents[1] / "embedded"
+KEPT_FORMATS = ("int8", "nf4", "nf4-double")  # kept on the disk once they were quantized; the most precise first
 STORED_DTYPE = "auto"  # the dtype of the stored weights
 
 
@@ -22,6 +23,7 @@ class LoadOptions:
     quant_format: str = FLOAT_FORMAT  # of the linear layers
     embedding_device: str = "auto"  # of the input embeddings: auto, device or cpu
     kv_cache: str = FLOAT_FORMAT  # one of KV_CACHE_FORMATS
+    maps_weights: bool = False  # quantized weights stay on the disk: the memory does not hold them
 
 
 def resolve_dtype(dtype: str, folder: Path | None, device: str, *, has_cpu_bf16: bool) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -25,6 +25,7 @@ from specchat.forward.linear.linear import FloatLinear, QuantLinear, WeightSourc
 from specchat.forward.linear.packed_linear import StoredBlocks, packed_linear
 from specchat.forward.linear.quant_linear import quant_linear
 from specchat.forward.llama.embedding_rows import EmbeddingRows, EmbeddingTable, ReadTokenRows
+from specchat.weights.kept_weights import KeptWeights
 from specchat.weights.load_options import EMBEDDED
 
 EMBEDDING = "model.embed_tokens.weight"
@@ -111,7 +112,8 @@ class WeightLoader:
     Numbers that are not finite are refused: they would make every answer noise, without an error.
 
     `quant_format` is the format of linear layers (`forward/linear/quant_linear.py`); all other weights stay floats.
-    With `multiplies_blocks`, layers that the files hold as blocks stay as they are.
+    With `multiplies_blocks`, layers that the files hold as blocks stay as they are. `kept` has layers that an earlier
+    load quantized.
     """
 
     files: TensorFiles
@@ -119,6 +121,7 @@ class WeightLoader:
     device: torch.device
     quant_format: str = "float"
     multiplies_blocks: bool = False
+    kept: KeptWeights | None = None
     loaded_bytes: int = field(default=0, init=False)  # so far
 
     def tensor(self, name: str, device: torch.device | None = None) -> Tensor:
@@ -149,17 +152,19 @@ class WeightLoader:
         Its matrix is [out, in], or `is_transposed`. Where the outputs of two layers alternate, those of the first one
         come before those of the second one.
         """
-        weight = self.files.read_rows(name, index, index + 1)[0]
-        weight = weight.T if is_transposed else weight
-        bias = self.files.read_rows(f"{name}_bias", index, index + 1)[0] if f"{name}_bias" in self.files else None
-        if alternates:
-            weight = torch.cat((weight[0::2], weight[1::2]))
-            bias = torch.cat((bias[0::2], bias[1::2])) if bias is not None else None
-        weight = self._to_device(name, weight.contiguous(), self.device)
-        bias = self._to_device(name, bias, self.device) if bias is not None else None
-        linear = quant_linear(WeightSource.from_tensor(weight), self.quant_format, bias)
-        self.loaded_bytes += linear.bytes
-        return linear
+
+        def make() -> QuantLinear:
+            weight = self.files.read_rows(name, index, index + 1)[0]
+            weight = weight.T if is_transposed else weight
+            bias = self.files.read_rows(f"{name}_bias", index, index + 1)[0] if f"{name}_bias" in self.files else None
+            if alternates:
+                weight = torch.cat((weight[0::2], weight[1::2]))
+                bias = torch.cat((bias[0::2], bias[1::2])) if bias is not None else None
+            weight = self._to_device(name, weight.contiguous(), self.device)
+            bias = self._to_device(name, bias, self.device) if bias is not None else None
+            return quant_linear(WeightSource.from_tensor(weight), self.quant_format, bias)
+
+        return self._kept_linear(f"{name}.{index}", make)
 
     def _int4_linear(self, names: Sequence[str], bias: Tensor | None) -> Int4Linear | None:
         """The layers as the files hold them; None where they are not in 4 bits, or the device cannot multiply those."""
@@ -195,9 +200,9 @@ class WeightLoader:
             return self._quant_linear([EMBEDDING], None)
         shape = embedding.shape[0], embedding.shape[1]
         source = WeightSource(shape, lambda first, last: embedding[first:last].to(self.device), self.device)
-        linear = quant_linear(source, self.quant_format)
+        linear = self._kept_linear("tied output", lambda: quant_linear(source, self.quant_format))
         is_shared = isinstance(linear, FloatLinear) and linear.weight.data_ptr() == embedding.data_ptr()
-        self.loaded_bytes += 0 if is_shared else linear.bytes
+        self.loaded_bytes -= linear.bytes if is_shared else 0
         return linear
 
     def _quant_linear(self, weights: Sequence[str], bias: Tensor | None) -> QuantLinear:
@@ -214,7 +219,11 @@ class WeightLoader:
             return parts[0] if len(parts) == 1 else torch.cat(parts)
 
         source = WeightSource((sum(height for height, _inputs in shapes), shapes[0][1]), rows, self.device)
-        linear = quant_linear(source, self.quant_format, bias)
+        return self._kept_linear(" ".join(weights), lambda: quant_linear(source, self.quant_format, bias))
+
+    def _kept_linear(self, name: str, make: Callable[[], QuantLinear]) -> QuantLinear:
+        """The layer that an earlier load has quantized, or made now."""
+        linear = self.kept.linear(name, make) if self.kept is not None else make()
         self.loaded_bytes += linear.bytes
         return linear
 

@@ -136,6 +136,23 @@ def test_one_large_number_of_a_group_does_not_round_the_others(kernels: NativeKe
 
 
 @needs_kernels
+def test_large_numbers_at_shared_and_at_other_inputs_are_the_same_in_every_batch(kernels: NativeKernels):
+    blocks, numbers = stored("Q4_K")
+    linear, rows = (
+        PackedLinear((pack(blocks, kernels),), None, INPUTS, packed_kernels(kernels)),
+        activations(torch.float32),
+    )
+    rows[:, 5] = -300.0
+    rows[torch.arange(len(rows)), 37 * torch.arange(len(rows)) + 40] = 300.0
+
+    out = linear(rows)
+
+    expected = rows.double() @ numbers.double().T
+    assert (out.double() - expected).norm() < 1e-3 * expected.norm()
+    assert all(torch.equal(linear(rows[-count:]), out[-count:]) for count in (1, 2, 3, 4, 7, 8, 13))
+
+
+@needs_kernels
 @each_row("inputs", [INPUTS, INPUTS + 8])
 def test_a_float_layer_in_blocks_of_8_bits_is_near_the_float_result(inputs):
     weight, bias = torch.randn(OUTPUTS, inputs), torch.randn(OUTPUTS)

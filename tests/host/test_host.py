@@ -271,6 +271,7 @@ def test_explain_routing_and_stats_answer():
     assert "because it is a fake" == talk.call("explain_routing")["reason"]
     stats = talk.call("stats")
     assert ("ready", 1000, ["me"]) == (stats["state"], stats["memory_bytes"]["target"], stats["clients"])
+    assert {"Python and libraries", "mapped files"} == stats["process_bytes"].keys()  # of a host that loaded no model
     talk.call("unload")
     assert "stop" == ask(talk, "hello")[-1].finish_reason
 

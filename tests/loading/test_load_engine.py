@@ -15,6 +15,7 @@ from specchat.loading.load_engine import load_engine
 from specchat.loading.load_plan import EMBEDDED_HEADS
 from specchat.profile.drafter_names import DRAFTERS
 from specchat.profile.keys import Profile
+from specchat.weights.gguf import gguf_file
 from specchat.weights.load_options import EMBEDDED
 from tests.each_row import each_row
 from tests.engine_answers import measure_answer
@@ -191,6 +192,7 @@ def test_a_gguf_file_is_prepared_with_a_report_and_then_loaded(tmp_path, monkeyp
     assert first.text == "preparing tiny.gguf…"
     assert "loading the draft model…" in {event.text for event in events}
     assert engine.resources.draft_model is not None
+    assert gguf_file._read_header_once.cache_info().currsize == 0  # a header has the whole vocabulary
     with engine.create_session() as session:
         assert not any(isinstance(event, Failed) for event in session.ask(Request("hello", max_tokens=8)))
     events.clear()

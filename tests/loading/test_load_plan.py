@@ -10,6 +10,7 @@ import pytest
 
 from specchat.devices import CPU
 from specchat.errors import ModelError
+from specchat.hub import safetensors_headers
 from specchat.hub.machine import Device, Machine
 from specchat.loading.load_engine import load_engine
 from specchat.loading.load_plan import (
@@ -170,6 +171,16 @@ def test_a_gguf_file_is_planned_before_and_after_its_preparation(tmp_path, monke
     assert before.text(MACHINE) == after.text(MACHINE)
     assert before.memory() == after.memory()
     assert all(line.is_local for line in before.lines())
+
+
+def test_the_memory_of_a_prepared_file_is_that_of_its_tensors_and_no_network_is_built(tmp_path, monkeypatch):
+    """transformers, which would build it, takes a hundred megabytes of an engine process."""
+    monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
+    path = write_gguf(tmp_path / "tiny.gguf")
+    prepared_gguf(path)
+    monkeypatch.setattr(safetensors_headers, "architecture_from_config", None)
+
+    assert plan_load(tiny_profile().override({"models.target": str(path)}), OLD_CPU).memory() is not None
 
 
 @pytest.mark.full

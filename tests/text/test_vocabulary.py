@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+import tokenizers
 
 from specchat.errors import ModelError
 from specchat.text.tokenizer import Tokenizer, check_same_tokens
@@ -15,6 +16,14 @@ from tests import tokenizers_at_hand as at_hand
 def folders(tmp_path):
     """Two folders with the same tokens."""
     return at_hand.byte_level(tmp_path / "target"), at_hand.byte_level(tmp_path / "draft")
+
+
+def test_ids_are_those_of_the_library_without_a_copy(folders):
+    tokenizer = Tokenizer(folders[0])
+    expected = tokenizers.Tokenizer.from_file(str(folders[0] / "tokenizer.json")).get_vocab(with_added_tokens=True)
+
+    assert tokenizer.vocabulary == expected
+    assert (len(expected), None) == (len(tokenizer.vocabulary), tokenizer.vocabulary.get("no piece"))
 
 
 def test_equal_tokens_are_accepted(folders):

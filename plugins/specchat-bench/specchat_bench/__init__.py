@@ -13,6 +13,7 @@ peers_command                          `bench peers`: against transformers and l
 compared_engines                       ours, theirs, theirs, ours on each prompt; transformers and its own drafts
 llama_cpp, llama_gguf                  llama.cpp by its library; our weights as it reads them
 gguf_peers, gguf_peers_table           `--gguf`: one file in both; the table
+server_race, server_race_table         `--server`: running servers, over HTTP; the table
 verify_command                         `specchat verify`: its options, and its report as text
 lossless_check                         equal text, equal distributions
 inspect_command                        `bench inspect`: what a head or a draft is, and whether it fits a target

@@ -292,6 +292,8 @@ def _recommendation_text(rows: Sequence[CombinationResult]) -> str:
     useful = [row for row in ranked if row.is_useful]
     chosen = [row for row in rows if row.combination.drafter == AUTO]
     auto = f"; auto: {max(row.median_speedup for row in chosen):.2f}" if chosen else ""
+    if not ranked:  # `auto` was measured alone: which drafter is the fastest is not known
+        return auto.removeprefix("; ") + " times plain" if chosen else "only plain decoding was measured"
     if not useful:
         best = "".join(f"; best drafter: {row.combination.name}, {row.median_speedup:.2f}" for row in ranked[:1])
         return f"no drafter is faster than plain decoding{best}{auto}"

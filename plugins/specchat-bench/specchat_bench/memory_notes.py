@@ -8,6 +8,7 @@ from specchat.hub.architecture import EMBEDDING, Architecture
 from specchat.hub.local_models import LocatedModel
 from specchat.hub.memory_plan import (
     BF16_BYTES,
+    INT4_CHECKPOINTS,
     can_quantize,
     has_kv_arena,
     int8_kv_element_bytes,
@@ -19,7 +20,6 @@ from specchat.plugins.own_plugins import install_line
 from specchat.weights.llama_families import GPU_FAMILIES, LLAMA_LIKE_FAMILIES
 
 FP8_METHODS, MXFP4 = ("fp8", "fbgemm_fp8"), "mxfp4"  # the names in checkpoints
-INT4_CHECKPOINTS = ("awq", "gptq")  # a GPU multiplies them in the format "int4", the others convert them
 
 
 def evidence_of(located: LocatedModel) -> str:

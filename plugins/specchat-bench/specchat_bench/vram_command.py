@@ -15,6 +15,7 @@ from specchat.hub.local_models import LocatedModel, locate_model
 from specchat.hub.machine import Device, Machine, cpu_features, detect_machine, main_memory, simulated_gpu
 from specchat.hub.memory_plan import (
     GIB,
+    INT4_CHECKPOINTS,
     STORAGE_FORMATS,
     MemoryPlan,
     QuantizedModel,
@@ -23,10 +24,10 @@ from specchat.hub.memory_plan import (
     plan_memory,
 )
 from specchat.hub.recommend import FITS, TIGHT, TOO_LARGE, drafter_quant_format, fit_label, format_gib
-from specchat.loading.load_plan import ComputeFeatures, plan_load
+from specchat.loading.fitted_plan import plan_for_machine
 from specchat.profile.keys import Profile
 from specchat.profile.profile_files import load_profile
-from specchat_bench.memory_notes import INT4_CHECKPOINTS, evidence_of, memory_notes
+from specchat_bench.memory_notes import evidence_of, memory_notes
 
 MIN_GIB = 1.5  # smaller tables are in MiB
 LISTED_FORMATS = ("bf16", "fp8", "int8", "nf4", "nf4-double")
@@ -96,7 +97,7 @@ def _plan_text(profile: Profile, gpu_gib: float | None) -> str:
     """The load plan of a profile on this machine, or with a GPU of this size; without torch and without a download."""
     gpu = simulated_gpu(gpu_gib) if gpu_gib else None
     machine = Machine((gpu, main_memory()), cpu_features()) if gpu else detect_machine()
-    return plan_load(profile, ComputeFeatures.of_machine(machine)).text(machine)
+    return plan_for_machine(profile, machine).text(machine)
 
 
 def listed_formats(architecture: Architecture) -> tuple[str, ...]:

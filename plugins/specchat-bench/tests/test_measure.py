@@ -18,7 +18,7 @@ from specchat.errors import InputError, SpecchatError
 from specchat.loading.load_engine import load_engine
 from specchat.profile.keys import Profile
 from specchat_bench.columns import COLUMNS, as_csv, as_json, as_table, group_samples, recommendations
-from specchat_bench.combinations import PLAIN, Combination, Grid, Sample
+from specchat_bench.combinations import AUTO, PLAIN, Combination, Grid, Sample
 from specchat_bench.latency import TimedAnswer
 from specchat_bench.loaded_engine import load_engine_here
 from specchat_bench.measure import (
@@ -165,6 +165,16 @@ def test_recommendations_name_the_fastest_drafter():
         "no drafter is faster than plain decoding; best drafter: draft 2, 0.50"
         == recommendations(only_slow)["chat T=0"]
     )
+
+
+def test_auto_alone_says_nothing_of_drafters_that_were_not_measured():
+    rows = group_samples(run_combinations(fake_answer, GRID, PROMPTS, 1, SampleStore()), GRID)
+    plain = [row for row in rows if row.combination.drafter == PLAIN]
+    drafted = next(row for row in rows if (row.combination.kind, row.combination.budget) == ("chat", 4))
+    auto = replace(drafted, combination=replace(drafted.combination, drafter=AUTO))
+
+    assert recommendations([*plain, auto])["chat T=0"] == "auto: 2.00 times plain"
+    assert recommendations(plain)["chat T=0"] == "only plain decoding was measured"
 
 
 def test_an_interrupted_bench_resumes_and_gives_the_same_table(tmp_path):

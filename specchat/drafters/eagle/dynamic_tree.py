@@ -56,8 +56,7 @@ class Level(NamedTuple):
     log_probabilities: Tensor  # of the whole path, float64 [n, width]
 
 
-@dataclass(frozen=True)
-class DraftedChild:
+class DraftedChild(NamedTuple):
     token: int
     parent: int | None  # index in the same list; None: the root
     log_probability: float  # of the whole path

@@ -26,6 +26,7 @@ from specchat.engine.model import FINAL_NORM, Model
 from specchat.forward.attention import AttentionMask
 from specchat.forward.batch import ForwardBatch, HiddenStates, RowBatch
 from specchat.forward.cuda.cuda_graphs import Capture, CapturedFunction, CudaGraphCapture
+from specchat.forward.linear.linear import Linear
 from specchat.forward.native.native_stack import NativeStack, linear_layer
 from specchat.weights.tensor_files import WeightLoader
 
@@ -71,10 +72,12 @@ class PairHead(CachingHead):
         """One state per token from the states of several target layers: EAGLE-3's `fc`. [n, layers * D] -> [n, D]"""
         if self._fc is None:
             return hidden_states
-        parts = hidden_states.chunk(len(self.hidden_state_layers), dim=-1)
         rms_norm = self._backbone.rms_norm
-        parts = [rms_norm(part, weight) for part, weight in zip(parts, self._per_layer_norms, strict=True)]
-        return self._fc(rms_norm(torch.cat(parts, dim=-1), self._concatenated_norm))
+        if any(weight is not None for weight in self._per_layer_norms):
+            parts = hidden_states.chunk(len(self.hidden_state_layers), dim=-1)
+            parts = [rms_norm(part, weight) for part, weight in zip(parts, self._per_layer_norms, strict=True)]
+            hidden_states = torch.cat(parts, dim=-1)
+        return self._fc(rms_norm(hidden_states, self._concatenated_norm))
 
     @torch.inference_mode()
     def forward(
@@ -133,10 +136,17 @@ class PairHead(CachingHead):
             return None
         network = PairNetwork(
             backbone.stack, backbone.angles, table, embeds_columns, self._feature_norm, self._embedding_norm,
-            self._pair_projection, self._lm_head, token_ids, self.context_window, self._feedback_layer,
-            self.wiring.is_feature_first, self.wiring.residual_is_normed,
+            self._native_fusion, self._pair_projection, self._lm_head, token_ids, self.context_window,
+            self._feedback_layer, self.wiring.is_feature_first, self.wiring.residual_is_normed,
         )  # fmt: skip
         return network if NativeTrees.is_possible(network) else None
+
+    @property
+    def _native_fusion(self) -> Linear | None:
+        """What the kernel fuses the states of several layers with; None where `fuse` must do it."""
+        is_alone = self._concatenated_norm is None and all(weight is None for weight in self._per_layer_norms)
+        is_native = self._fc is not None and linear_layer(self._fc, self._backbone.angles.cos.dtype) is not None
+        return self._fc if is_alone and is_native else None
 
     def _tokens_of_columns(self) -> Tensor | None:
         """The tokens of the columns of the logits; None where their embeddings are too many to be copied."""

@@ -36,6 +36,7 @@ class _Head(ctypes.Structure):
     _fields_ = (
         *((name, _POINTER) for name in ("stack", "feature_norm", "embedding_norm", "embeddings")),
         ("embeds_columns", _INT64),
+        ("fusion", LinearLayer),
         ("pair_projection", LinearLayer),
         ("lm_head", LinearLayer),
         ("tokens", _POINTER),
@@ -69,7 +70,10 @@ STRUCTURES = (_Head, _TextEnd, _Nodes)  # in the order of `draft_bytes`
 
 @dataclass(frozen=True)
 class PairNetwork:
-    """What a head computes for pairs: norms, the projection of a pair or none, decoder layers, and the LM head."""
+    """What a head computes for pairs: norms, the projection of a pair or none, decoder layers, and the LM head.
+
+    Without a `fusion`, the head fuses the states of several layers before.
+    """
 
     stack: NativeStack
     angles: RopeAngles  # of all positions
@@ -77,6 +81,7 @@ class PairNetwork:
     embeds_columns: bool  # the rows are those of the columns of the logits, and not of tokens
     feature_norm: Tensor | None
     embedding_norm: Tensor | None
+    fusion: Linear | None
     pair_projection: Linear | None
     lm_head: Linear
     token_ids: Tensor | None  # of the columns
@@ -95,13 +100,15 @@ class NativeTrees:
         self.head, self.network, self.config = head, network, config
         self._dtype = network.embeddings.dtype
         self._kernel = native_kernels().require_kernel("draft_tree", self._dtype)
-        projection, lm_head = network.pair_projection, linear_layer(network.lm_head, self._dtype)
-        pair_projection = LinearLayer() if projection is None else linear_layer(projection, self._dtype)
-        assert lm_head is not None and pair_projection is not None, "`is_possible` would have said no"
-        self._columns = lm_head.outputs
+        fusion, pair_projection, lm_head = (
+            LinearLayer() if linear is None else linear_layer(linear, self._dtype)
+            for linear in (network.fusion, network.pair_projection, network.lm_head)
+        )
+        assert fusion and pair_projection and lm_head, "`is_possible` would have said no"
+        self._columns, self._state_size = lm_head.outputs, fusion.inputs or network.embeddings.shape[1]
         self._head = _Head(
             network.stack.program.address, data_pointer(network.feature_norm), data_pointer(network.embedding_norm),
-            network.embeddings.data_ptr(), network.embeds_columns, pair_projection, lm_head,
+            network.embeddings.data_ptr(), network.embeds_columns, fusion, pair_projection, lm_head,
             data_pointer(network.token_ids), len(network.stack.layers), network.feedback_layer,
             network.is_feature_first, network.residual_is_normed, network.context_window, config.depth, config.width,
             config.min_level_probability, MIN_LOG_PROBABILITY,
@@ -127,15 +134,17 @@ class NativeTrees:
         """
         network, config, cache, sampler = self.network, self.config, end.cache, context.sampler
         slot, count, width = cache.require_slot(), len(end.tokens), network.embeddings.shape[1]
-        states = self.head.fuse(end.hidden_states).contiguous()
+        states = (end.hidden_states if network.fusion else self.head.fuse(end.hidden_states)).contiguous()
         embeddings = self.head.embed(torch.tensor(end.tokens)).contiguous()
-        check_border("draft_tree", network.embeddings, *((each, (count, width)) for each in (states, embeddings)))
+        check_border(
+            "draft_tree", network.embeddings, (states, (count, self._state_size)), (embeddings, (count, width))
+        )
         last_row = cache.length + count + config.depth * config.width
         position = end.first_position + cache.length + count  # of the first level behind the pairs
         if count < 1 or last_row > slot.rows or position + config.depth > len(network.angles.cos):
             raise NativeBorderError(f"draft_tree: {count} pairs, row {last_row} of {slot.rows}, position {position}")
         keys = np.array(sampler.noise_keys(list(range(position, position + config.depth))), dtype=np.int32)
-        rules = sampling_rules(sampler if network.token_ids is None else sampler.over_all_columns(), self._columns)
+        rules = sampling_rules(sampler if network.token_ids is None else sampler.over_all_columns, self._columns)
         capacity = config.width * (1 + (config.depth - 1) * config.width)
         numbers, log_probabilities = np.empty((2, capacity), dtype=np.int64), np.empty(capacity)
         nodes = _Nodes(numbers[0].ctypes.data, numbers[1].ctypes.data, log_probabilities.ctypes.data, capacity, 0)
@@ -173,6 +182,8 @@ class NativeTrees:
                 raise NativeBorderError("draft_tree: tokens without an embedding")
         elif not network.embeds_columns and self._columns > len(like):
             raise NativeBorderError(f"draft_tree: {len(like)} embeddings of {self._columns} tokens")
+        if network.fusion is not None and self._head.fusion.outputs != size:
+            raise NativeBorderError("draft_tree: the fusion of states has another shape")
         inputs = (2 * size, size) if network.pair_projection is not None else None
         if inputs is not None and (self._head.pair_projection.inputs, self._head.pair_projection.outputs) != inputs:
             raise NativeBorderError("draft_tree: the projection of a pair has another shape")

@@ -17,12 +17,14 @@ from specchat.hub.config_architecture import dimensions_from_config
 from specchat.hub.safetensors_headers import read_config
 from specchat.plugins.discovery import find_extensions, print_warning
 from specchat.plugins.own_plugins import install_line
+from specchat.weights.gguf.gguf_tensors import GgufTensorFiles
 from specchat.weights.tensor_files import PICKLE_SUFFIXES, TensorFiles
 
 
 def inspect_head(source: Path) -> HeadSpec:
     """The head in this folder or file; ModelError when there is none, or when it is incomplete."""
-    checkpoint = HeadCheckpoint(TensorFiles.from_files(source, _weight_files(source)), read_config(source))
+    files = GgufTensorFiles.from_folder(source) or TensorFiles.from_files(source, _weight_files(source))
+    checkpoint = HeadCheckpoint(files, read_config(source))
     try:
         for detect in (*_detectors_of_plugins(), *HEAD_DETECTORS):
             if spec := detect(checkpoint):

@@ -25,6 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -92,6 +93,13 @@ class PackedLinear(QuantLinear):
     bias: Tensor | None
     in_features: int
     kernels: Mapping[torch.dtype, Kernel]  # by that of the rows: the blocks have none
+
+    def __getstate__(self) -> dict[str, object]:
+        """For a file: the kernels are those of the process that reads it."""
+        return {"parts": self.parts, "bias": self.bias, "in_features": self.in_features}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, kernels=packed_kernels(native_kernels()))
 
     @property
     def padded_inputs(self) -> int:

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 KEPT_BYTES = 2**24  # of rows that were read
-ABSENT = -1  # the place of a row that was not read yet
 ReadTokenRows = Callable[[Sequence[int]], Tensor]  # tokens -> [tokens, D], on the CPU
 
 
@@ -23,33 +22,32 @@ class EmbeddingRows:
     device = torch.device("cpu")
 
     def __init__(self, shape: tuple[int, int], dtype: torch.dtype, read_rows: ReadTokenRows) -> None:
-        self.shape, self.dtype = shape, dtype
-        self._read: Callable[[Tensor], Tensor] = lambda tokens: read_rows(tokens.tolist())
+        self.shape, self.dtype, self._read = shape, dtype, read_rows
         tokens, width = shape
         self._capacity = min(tokens, max(KEPT_BYTES // (width * dtype.itemsize), 1))
         self._rows = torch.empty(self._capacity, width, dtype=dtype)
-        self._places = torch.full((tokens,), ABSENT)  # of the row of each token
-        self._count, self._lock = 0, Lock()
+        self._places = dict[int, int]()  # of the row of each token
+        self._lock = Lock()
 
     def __getitem__(self, tokens: Tensor, /) -> Tensor:
         """The rows of these tokens. [..., D]"""
+        found = self._rows_of(tokens.flatten().tolist())
+        return found if tokens.dim() == 1 else found.view(*tokens.shape, self.shape[1])
+
+    def _rows_of(self, tokens: list[int]) -> Tensor:
+        """A pass over one token has cold caches: two operations of torch cost less there than ten."""
         with self._lock:
-            places = self._places[tokens]
-            if not bool((places == ABSENT).any()):
-                return self._rows[places]
-            missing = tokens[places == ABSENT].unique()
-            if self._count + len(missing) > self._capacity:
-                distinct, index = tokens.unique(return_inverse=True)
-                if len(distinct) > self._capacity:
-                    return self._read(distinct)[index]
-                missing = distinct
-                self._places.fill_(ABSENT)
-                self._count = 0
-            end = self._count + len(missing)
-            self._rows[self._count : end] = self._read(missing)
-            self._places[missing] = torch.arange(self._count, end)
-            self._count = end
-            return self._rows[self._places[tokens]]
+            places = self._places
+            if missing := sorted({token for token in tokens if token not in places}):
+                if len(places) + len(missing) > self._capacity:
+                    missing = sorted(set(tokens))
+                    if len(missing) > self._capacity:
+                        return self._read(tokens)
+                    places.clear()
+                end = len(places) + len(missing)
+                self._rows[len(places) : end] = self._read(missing)
+                places.update(zip(missing, range(len(places), end), strict=True))
+            return self._rows.index_select(0, torch.tensor([places[token] for token in tokens], dtype=torch.long))
 
 
 EmbeddingTable = Tensor | EmbeddingRows  # [V, D]: the input embeddings of a pass

@@ -18,6 +18,7 @@ struct Head {
     const void *feature_norm, *embedding_norm;  // null: there is none
     const void* embeddings;                     // [rows, hidden size]
     int64_t embeds_columns;                     // their rows are those of the logits' columns, and not of tokens
+    LinearLayer fusion;                         // of the states of several layers; 0 outputs: there is none
     LinearLayer pair_projection;                // 0 outputs: there is none, and the pair is the input of the attention
     LinearLayer lm_head;
     const int64_t* tokens;  // of the columns; null: the columns are tokens
@@ -28,7 +29,7 @@ struct Head {
 
 // The last pairs of a text, which the head has not computed yet, and where their rows belong.
 struct TextEnd {
-    const void *states, *embeddings;  // [pairs, hidden size]
+    const void *states, *embeddings;  // [pairs, hidden size]; states before the fusion [pairs, its inputs]
     const Rules* rules;
     const uint32_t* keys;             // of the noise at each depth [depth, 2]
     int64_t pairs, max_draft_tokens;
@@ -53,7 +54,7 @@ constexpr int64_t SHORTLIST = 16;  // best tokens of a node that get a probabili
 
 template <class T>
 struct Workspace {
-    std::vector<T> hidden, features, embedded, normed, pairs, projected, padded, out, selected, logits, cos, sin;
+    std::vector<T> hidden, fused, features, embedded, normed, pairs, projected, padded, out, selected, logits, cos, sin;
     std::vector<int64_t> best, paths;
     std::vector<float> scores;
     std::vector<uint8_t> allowed;
@@ -179,6 +180,8 @@ class TreeBuilder {
         const T *cos = angles(end.cos, position, 1, end.pairs, space.cos);
         const T *sin = angles(end.sin, position, 1, end.pairs, space.sin);
         const T* states = static_cast<const T*>(end.states);
+        if (head.fusion.outputs)
+            states = multiply(head.fusion, states, end.pairs, end.threads, space.padded, space.fused);
         const T* out = compute(states, normed(static_cast<const T*>(end.embeddings), end.pairs), end.pairs, cos, sin);
         const T* last = space.selected.data() + (end.pairs - 1) * size;
         space.hidden.assign(last, last + size);

@@ -29,6 +29,7 @@ constexpr int BLOCKS = LANES == 16 ? 2 : 1;  // of LANES outputs that are multip
 constexpr int OUTPUTS = BLOCKS * LANES;
 constexpr int ROW_BLOCK = 16;     // rows whose groups lie together: a tile of AMX
 constexpr int TILE_MIN_ROWS = 5;  // fewer take longer with tiles than with vectors
+constexpr int64_t MIN_SHARED_GROUPS = 256;  // with fewer to quantize, waking a thread takes longer than the work
 constexpr int ADDED_ROWS = 4;     // whose sums are in registers together
 constexpr int CHUNK = 4;          // products of tiles that are under way together
 
@@ -70,7 +71,7 @@ struct GroupScale {
 
 // An activation that is no part of its group's integers.
 struct Outlier {
-    int32_t input;
+    int32_t input, row;  // the row counts from the first one that is multiplied together with it
     float number;
 };
 
@@ -262,16 +263,17 @@ struct GroupProducts {
 #pragma GCC unroll 2
         for (int part = 0; part < F::SCALES; part++) {
             Ints products[ROWS][BLOCKS];
-            multiply<SHARE>(part * SHARE, products);
             for (int row = 0; row < ROWS; row++) {
                 const int32_t* half_sums = scales[row].half_sums;
                 const int32_t sum = F::SCALES == 1 ? half_sums[0] + half_sums[1] : half_sums[part];
-                for (int block = 0; block < BLOCKS; block++) {
-                    if (!F::HAS_MINIMUM) products[row][block] -= offset * sum;
+                for (int block = 0; block < BLOCKS; block++)
+                    products[row][block] = F::HAS_MINIMUM ? Ints{} : Ints{} - offset * sum;
+            }
+            multiply<SHARE>(part * SHARE, products);
+            for (int row = 0; row < ROWS; row++)
+                for (int block = 0; block < BLOCKS; block++)
                     sums[row][block] =
                         weights[block].add_products_of(part, sums[row][block], products[row][block], scales[row]);
-                }
-            }
         }
         for (int row = 0; row < ROWS; row++)
             for (int block = 0; block < BLOCKS; block++)
@@ -285,7 +287,7 @@ struct GroupProducts {
     }
 
 #if defined(HAS_PAIRS)
-    // The products of COUNT words from `start` on.
+    // Adds the products of COUNT words from `start` on.
     template <int COUNT>
     void multiply(int start, Ints (&products)[ROWS][BLOCKS]) const {
         constexpr int STEP = words_of_pairs(F::BITS) < COUNT ? words_of_pairs(F::BITS) : COUNT;
@@ -308,16 +310,14 @@ struct GroupProducts {
                 for (int block = 0; block < BLOCKS; block++) {
                     Ints sum = sum_of_pairs(pairs[row][block]);
                     if (F::BITS == 8) sum += sum_of_pairs(upper[row][block]) * 16;
-                    products[row][block] = first == start ? sum : products[row][block] + sum;
+                    products[row][block] += sum;
                 }
         }
     }
 #else
-    // The products of COUNT words from `start` on.
+    // Adds the products of COUNT words from `start` on.
     template <int COUNT>
     void multiply(int start, Ints (&products)[ROWS][BLOCKS]) const {
-        for (int row = 0; row < ROWS; row++)
-            for (int block = 0; block < BLOCKS; block++) products[row][block] = Ints{};
 #pragma GCC unroll 8
         for (int i = start; i < start + COUNT; i++) {
             Codes words[BLOCKS];
@@ -361,8 +361,22 @@ inline Floats weights_of_input(const uint8_t* weights, int block, int32_t input,
     return F::HAS_MINIMUM ? scaled + load_halves(super + 2 * LANES) * load_bytes(from + F::SCALES * LANES) : scaled;
 }
 
-// Up to ROW_BLOCK quantized rows: integers [groups, height, GROUP], scales [groups, height], and the outliers of one
-// row after the other, those of row i from starts[i] to starts[i + 1].
+inline bool uses_tiles([[maybe_unused]] int64_t rows) {
+#if defined(HAS_TILES)
+    return has_amx && rows >= TILE_MIN_ROWS;
+#else
+    return false;
+#endif
+}
+
+// How many rows are multiplied together, of those that are left of a row block.
+inline int64_t rows_together(int64_t left) {
+    if (uses_tiles(left)) return left;
+    return left >= MAX_ROWS ? MAX_ROWS : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+}
+
+// Up to ROW_BLOCK quantized rows: integers [groups, height, GROUP], scales [groups, height], and the outliers: those of
+// rows that are multiplied together, the first of which is row i, begin at starts[i], in the order of their groups.
 struct RowBlock {
     const int8_t* integers;
     const GroupScale* scales;
@@ -395,16 +409,24 @@ struct WeightReader {
     }
 };
 
-// Adds the outliers of a row to its sums of a block, and stores these.
-template <class F>
-inline void finish_row(const RowBlock& rows, int row, const uint8_t* weights, int block, int32_t offset, Floats sums,
-                       float* out) {
-    for (int64_t i = rows.starts[row]; i < rows.starts[row + 1]; i++)
-        sums += weights_of_input<F>(weights, block, rows.outliers[i].input, offset) * rows.outliers[i].number;
-    std::memcpy(out, &sums, sizeof sums);
-}
+typedef float Sums[ROW_BLOCK][BLOCKS][LANES];
 
-typedef float Sums[BLOCKS][ROW_BLOCK][LANES];
+// Adds the outliers of the first `count` rows to their sums. Outliers are often numbers of the same input, whose weights
+// are then read once.
+template <class F>
+inline void add_outliers(const RowBlock& rows, int64_t count, const uint8_t* weights, int32_t offset, Sums& sums) {
+    Floats numbers[BLOCKS];
+    for (int64_t i = rows.starts[0], input = -1; i < rows.starts[count]; i++) {
+        const Outlier& outlier = rows.outliers[i];
+        for (int block = 0; block < BLOCKS; block++) {
+            if (outlier.input != input) numbers[block] = weights_of_input<F>(weights, block, outlier.input, offset);
+            float* to = sums[outlier.row][block];
+            const Floats sum = load_floats(to) + numbers[block] * outlier.number;
+            std::memcpy(to, &sum, sizeof sum);
+        }
+        input = outlier.input;
+    }
+}
 
 // The first ROWS rows times OUTPUTS outputs.
 template <class F, int ROWS>
@@ -418,8 +440,11 @@ inline void multiply_rows(const RowBlock& rows, const uint8_t* weights, int32_t 
         GroupProducts<F, ROWS>{groups, rows.integers + first * GROUP, rows.scales + first}.add_to(sums, offset);
     }
     for (int row = 0; row < ROWS; row++)
-        for (int block = 0; block < BLOCKS; block++)
-            finish_row<F>(rows, row, weights, block, offset, sums[row][block], out[block][row]);
+        for (int block = 0; block < BLOCKS; block++) {
+            const Floats sum = sums[row][block];  // a copy: of numbers with an address, compilers store each sum
+            std::memcpy(out[row][block], &sum, sizeof sum);
+        }
+    add_outliers<F>(rows, ROWS, weights, offset, out);
 }
 
 #if defined(HAS_TILES)
@@ -536,7 +561,8 @@ void multiply_tiles(const RowBlock& rows, const uint8_t* weights, int32_t offset
     add(last, rest);
     for (int row = 0; row < int(rows.height); row++)
         for (int block = 0; block < BLOCKS; block++)
-            finish_row<F>(rows, row, weights, block, offset, buffers.sums[block][row], out[block][row]);
+            std::memcpy(out[row][block], &buffers.sums[block][row], sizeof(Floats));
+    add_outliers<F>(rows, rows.height, weights, offset, out);
 }
 
 #endif
@@ -565,19 +591,53 @@ struct Group {
 
     // Takes the number with this absolute value out; its place goes to `place`.
     float take(float size, int& place) {
+#if defined(__AVX512F__)
+        const auto equals = [&](int part) {
+            return _mm512_cmpeq_ps_mask(_mm512_abs_ps((__m512)parts[part]), _mm512_set1_ps(size));
+        };
+        const __mmask16 in_front = equals(0), found = in_front ? in_front : equals(1), first = found & -found;
+        Floats& part = parts[in_front ? 0 : 1];
+        place = (in_front ? 0 : LANES) + __builtin_ctz(found);
+        const bool is_negative = _mm512_test_epi32_mask((__m512i)part, _mm512_set1_epi32(INT32_MIN)) & first;
+        part = (Floats)_mm512_mask_mov_ps((__m512)part, first, _mm512_setzero_ps());
+        return is_negative ? -size : size;
+#else
         for (place = 0; parts[place / LANES][place % LANES] != size && parts[place / LANES][place % LANES] != -size;)
             place++;
         const float number = parts[place / LANES][place % LANES];
         parts[place / LANES][place % LANES] = 0;
         return number;
+#endif
     }
+
+#if defined(__AVX512F__)
+    // The same of four groups, in all lanes of a quarter.
+    static void find_largest_of_four(const Group (&groups)[4], Floats& largest, Floats& next) {
+        Floats first[4], second[4];
+        for (int i = 0; i < 4; i++) {
+            const Floats front = (Floats)((Words)groups[i].parts[0] & 0x7fffffff);
+            const Floats back = (Floats)((Words)groups[i].parts[1] & 0x7fffffff);
+            first[i] = larger(front, back), second[i] = smaller(front, back);
+        }
+        for (int i = 0; i < 4; i += 2) meet_pair<0x44, 0xee>(first[i], second[i], first[i + 1], second[i + 1]);
+        meet_pair<0x88, 0xdd>(first[0], second[0], first[2], second[2]);
+        meet_lanes<2>(first[0], second[0]);
+        meet_lanes<1>(first[0], second[0]);
+        largest = first[0], next = second[0];
+    }
+
+    // Multiplies and rounds to integers of 8 bits.
+    __m256i rounded(float factor) const {
+        const __m128i front = _mm512_cvtepi32_epi8((__m512i)nearest(parts[0] * factor));
+        const __m128i back = _mm512_cvtepi32_epi8((__m512i)nearest(parts[1] * factor));
+        return _mm256_set_m128i(back, front);
+    }
+#endif
 
     // Multiplies, rounds to integers of 8 bits, and returns the sums of both halves.
     void round(float factor, int8_t* integers, int32_t (&half_sums)[2]) const {
 #if defined(__AVX512F__)
-        const __m128i front = _mm512_cvtepi32_epi8((__m512i)nearest(parts[0] * factor));
-        const __m128i back = _mm512_cvtepi32_epi8((__m512i)nearest(parts[1] * factor));
-        const __m256i bytes = _mm256_set_m128i(back, front);
+        const __m256i bytes = rounded(factor);
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(integers), bytes);
         const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes);
         __m256i sums = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
@@ -608,6 +668,21 @@ struct Group {
     static void meet_lanes(Floats& first, Floats& second) {
         meet(first, second, exchange<BIT>(first), exchange<BIT>(second));
     }
+
+#if defined(__AVX512F__)
+    // Quarters of one vector beside those of another, as both masks choose them, meet.
+    template <int ONE, int OTHER>
+    static void meet_pair(Floats& first, Floats& second, const Floats& later_first, const Floats& later_second) {
+        const auto chosen = [](const Floats& one, const Floats& other, auto mask) {
+            return (Floats)_mm512_shuffle_f32x4((__m512)one, (__m512)other, decltype(mask)::value);
+        };
+        const std::integral_constant<int, ONE> one;
+        const std::integral_constant<int, OTHER> other;
+        const Floats met_first = chosen(first, later_first, other), met_second = chosen(second, later_second, other);
+        first = chosen(first, later_first, one), second = chosen(second, later_second, one);
+        meet(first, second, met_first, met_second);
+    }
+#endif
 };
 
 // Where the groups of a pass lie: row block after row block, in each group after group.
@@ -622,22 +697,24 @@ struct RowLayout {
     }
 };
 
-// Groups [first, last) of all rows.
-template <class T>
-void quantize_groups(const T* numbers, int8_t* integers, GroupScale* scales, Outlier* outliers, const RowLayout& layout,
-                     int64_t first, int64_t last) {
-    int64_t row = first / layout.groups, number = first % layout.groups;
-    for (int64_t index = first; index < last; index++, number++) {
-        if (number == layout.groups) row++, number = 0;
+// Where quantized groups go.
+struct QuantizedGroups {
+    int8_t* integers;
+    GroupScale* scales;
+    Outlier* outliers;  // of each group, row after row; input -1: none
+    const RowLayout& layout;
+
+    // Group `number` of a row.
+    template <class T>
+    void quantize(const T* numbers, int64_t row, int64_t number) const {
         const int64_t place = layout.place(row, number);
-        Group group(numbers + index * GROUP);
+        Group group(numbers);
         float largest, next;
         group.find_largest(largest, next);
-        outliers[index].input = -1;
+        Outlier& outlier = outliers[row * layout.groups + number];
+        outlier.input = -1;
         if (largest > OUTLIER_RATIO * next) {
-            int input;
-            outliers[index].number = group.take(largest, input);
-            outliers[index].input = int32_t(number) * GROUP + input;
+            take(group, largest, number, outlier);
             largest = next;
         }
         GroupScale& scale = scales[place];
@@ -645,14 +722,82 @@ void quantize_groups(const T* numbers, int8_t* integers, GroupScale* scales, Out
         scale.scale = largest / 127.0f;
         scale.scaled_sum = scale.scale * float(scale.half_sums[0] + scale.half_sums[1]);
     }
-}
 
-// Quantized rows in their layout, and the outliers of one row after the other.
+    static void take(Group& group, float largest, int64_t number, Outlier& outlier) {
+        int input;
+        outlier.number = group.take(largest, input);
+        outlier.input = int32_t(number) * GROUP + input;
+    }
+
+#if defined(__AVX512F__)
+    // Four groups from `number` on, with the same results: what is one number of a group, a quarter of a vector holds.
+    template <class T>
+    void quantize_four(const T* numbers, int64_t row, int64_t number) const {
+        Group groups[4] = {Group(numbers), Group(numbers + GROUP), Group(numbers + 2 * GROUP), Group(numbers + 3 * GROUP)};
+        Floats largest, next;
+        Group::find_largest_of_four(groups, largest, next);
+        Outlier* found = outliers + row * layout.groups + number;
+        for (int i = 0; i < 4; i++) found[i].input = -1;
+        const __mmask16 has_outlier =
+            _mm512_cmp_ps_mask((__m512)largest, (__m512)(OUTLIER_RATIO * next), _CMP_GT_OQ);
+        if (has_outlier) {
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; i++)
+                if (has_outlier >> 4 * i & 1) take(groups[i], largest[4 * i], number + i, found[i]);
+            largest = (Floats)_mm512_mask_mov_ps((__m512)largest, has_outlier, (__m512)next);
+        }
+        const __mmask16 is_positive = _mm512_cmp_ps_mask((__m512)largest, _mm512_setzero_ps(), _CMP_GT_OQ);
+        alignas(64) float factors[LANES];
+        _mm512_store_ps(factors, _mm512_maskz_div_ps(is_positive, _mm512_set1_ps(127.0f), (__m512)largest));
+        const int64_t place = layout.place(row, number), step = layout.place(row, number + 1) - place;
+        __m512i sums[2];
+        for (int i = 0; i < 2; i++) {
+            int8_t* to = integers + (place + 2 * i * step) * GROUP;
+            const __m256i front = groups[2 * i].rounded(factors[8 * i]), back = groups[2 * i + 1].rounded(factors[8 * i + 4]);
+            _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), front);
+            _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + step * GROUP), back);
+            const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(front), back, 1);
+            sums[i] = _mm512_madd_epi16(_mm512_maddubs_epi16(_mm512_set1_epi8(1), both), _mm512_set1_epi16(1));
+            sums[i] = _mm512_add_epi32(sums[i], _mm512_shuffle_epi32(sums[i], _MM_PERM_ENUM(0x4e)));
+            sums[i] = _mm512_add_epi32(sums[i], _mm512_shuffle_epi32(sums[i], _MM_PERM_ENUM(0xb1)));
+        }
+        const Ints first = (Ints)_mm512_shuffle_i32x4(sums[0], sums[1], 0x88);  // half of each group
+        const Ints second = (Ints)_mm512_shuffle_i32x4(sums[0], sums[1], 0xdd);
+        const Floats scale = largest / 127.0f, scaled = scale * __builtin_convertvector(first + second, Floats);
+        __m512i written = _mm512_mask_mov_epi32((__m512i)scale, 0x2222, (__m512i)scaled);
+        written = _mm512_mask_mov_epi32(written, 0x4444, (__m512i)first);
+        written = _mm512_mask_mov_epi32(written, 0x8888, (__m512i)second);
+        alignas(64) GroupScale quarters[4];
+        _mm512_store_si512(quarters, written);
+        for (int i = 0; i < 4; i++) scales[place + i * step] = quarters[i];
+    }
+#endif
+
+    // Groups [first, last) of all rows.
+    template <class T>
+    void quantize_all(const T* numbers, int64_t first, int64_t last) const {
+        for (int64_t index = first; index < last;) {
+            const int64_t row = index / layout.groups, number = index % layout.groups;
+#if defined(__AVX512F__)
+            if (last - index >= 4 && layout.groups - number >= 4) {
+                quantize_four(numbers + index * GROUP, row, number);
+                index += 4;
+                continue;
+            }
+#endif
+            quantize(numbers + index++ * GROUP, row, number);
+        }
+    }
+};
+
+static_assert(sizeof(GroupScale) == 16, "a quarter of a vector of AVX512");
+
+// Quantized rows in their layout, and their outliers as in a RowBlock.
 struct Rows {
     const int8_t* integers;
     const GroupScale* scales;
     const Outlier* outliers;
-    const int64_t* starts;  // of a row's outliers [rows + 1]
+    const int64_t* starts;  // [rows + 1]
     RowLayout layout;
 
     RowBlock block(int64_t first) const {
@@ -666,36 +811,38 @@ template <class F, class Store>
 void multiply_row_block(const RowBlock& rows, int64_t first_row, const uint8_t* weights, int32_t offset, int64_t first,
                         int64_t last, const Store& store) {
     const int64_t block_bytes = F::block_bytes(rows.groups);
-    Sums sums;
-    const auto run = [&](int64_t row, int64_t count, const auto& multiply) {
-        for (int64_t packed = first; packed < last; packed++) {
-            multiply(weights + packed * block_bytes);
-            for (int block = 0; block < BLOCKS; block++)
-                for (int64_t i = 0; i < count; i++)
-                    store(first_row + row + i, packed * OUTPUTS + block * LANES, sums[block][i]);
-        }
-    };
+    alignas(CACHE_LINE) Sums sums;
+    for (int64_t row = 0, count; row < rows.height; row += count) {
+        count = rows_together(rows.height - row);
+        const RowBlock together = rows.from_row(row);
+        const auto run = [&](const auto& multiply) {
+            for (int64_t packed = first; packed < last; packed++) {
+                multiply(weights + packed * block_bytes);
+                store(first_row + row, count, packed * OUTPUTS, sums);
+            }
+        };
+        const auto run_rows = [&](auto size) {
+            run([&](const uint8_t* from) { multiply_rows<F, decltype(size)::value>(together, from, offset, sums); });
+        };
 #if defined(HAS_TILES)
-    if (has_amx && rows.height >= TILE_MIN_ROWS) {
-        TileBuffers<F> buffers;
-        load_tile_config<F>(rows.height);
-        run(0, rows.height, [&](const uint8_t* from) { multiply_tiles<F>(rows, from, offset, buffers, sums); });
-        return _tile_release();
-    }
+        if (uses_tiles(count)) {
+            TileBuffers<F> buffers;
+            load_tile_config<F>(count);
+            run([&](const uint8_t* from) { multiply_tiles<F>(together, from, offset, buffers, sums); });
+            _tile_release();
+            continue;
+        }
 #endif
-    int64_t row = 0;
-    const auto group = [&](auto size) {
-        constexpr int ROWS = decltype(size)::value;
-        for (; row + ROWS <= rows.height; row += ROWS)
-            run(row, ROWS, [&](const uint8_t* from) { multiply_rows<F, ROWS>(rows.from_row(row), from, offset, sums); });
-    };
-    group(std::integral_constant<int, MAX_ROWS>());
-    group(std::integral_constant<int, 4>());
-    group(std::integral_constant<int, 2>());
-    group(std::integral_constant<int, 1>());
+        switch (count) {
+            case MAX_ROWS: run_rows(std::integral_constant<int, MAX_ROWS>()); break;
+            case 4: run_rows(std::integral_constant<int, 4>()); break;
+            case 2: run_rows(std::integral_constant<int, 2>()); break;
+            default: run_rows(std::integral_constant<int, 1>());
+        }
+    }
 }
 
-// The outputs of the packed blocks [first, last): store(row, output, numbers of LANES outputs).
+// The outputs of the packed blocks [first, last): store(row, rows, output, numbers of OUTPUTS outputs of each row).
 template <class F, class Store>
 void multiply_blocks(const Rows& rows, const uint8_t* weights, int32_t offset, int64_t first, int64_t last,
                      const Store& store) {
@@ -708,29 +855,33 @@ void multiply_blocks(const Rows& rows, const uint8_t* weights, int32_t offset, i
 
 // Where the results of a dtype go; its type does not depend on the dtype, so kernels are compiled once.
 struct Output {
-    void (*convert)(const Output&, int64_t row, int64_t first, const float* sums);
+    void (*convert)(const Output&, int64_t row, int64_t count, int64_t first, const Sums& sums);
     const void* bias;
     void* numbers;
     int64_t outputs, stride;
 
-    void operator()(int64_t row, int64_t first, const float* sums) const { convert(*this, row, first, sums); }
+    void operator()(int64_t row, int64_t count, int64_t first, const Sums& sums) const {
+        convert(*this, row, count, first, sums);
+    }
 };
 
 template <class T>
-void store_row(const Output& to, int64_t row, int64_t first, const float* sums) {
-    const int64_t width = to.outputs - first < LANES ? to.outputs - first : LANES;  // negative where all are padding
-    T* out = static_cast<T*>(to.numbers) + row * to.stride + first;
-    const auto store = [&](int64_t count) {
-        if (!to.bias)
-            for (int64_t lane = 0; lane < count; lane++) out[lane] = from_float<T>(sums[lane]);
-        else
-            for (int64_t lane = 0; lane < count; lane++)
-                out[lane] = from_float<T>(sums[lane] + to_float(static_cast<const T*>(to.bias)[first + lane]));
+void store_rows(const Output& to, int64_t row, int64_t count, int64_t first, const Sums& sums) {
+    const auto store = [&](int64_t width) {
+        T* out = static_cast<T*>(to.numbers) + row * to.stride + first;
+        for (int64_t i = 0; i < count; i++, out += to.stride) {
+            const float* numbers = sums[i][0];
+            if (!to.bias)
+                for (int64_t lane = 0; lane < width; lane++) out[lane] = from_float<T>(numbers[lane]);
+            else
+                for (int64_t lane = 0; lane < width; lane++)
+                    out[lane] = from_float<T>(numbers[lane] + to_float(static_cast<const T*>(to.bias)[first + lane]));
+        }
     };
-    if (width == LANES)
-        store(LANES);  // a known number: vectors are stored
+    if (to.outputs - first < OUTPUTS)  // the rest is padding
+        store(to.outputs - first);
     else
-        store(width);
+        store(OUTPUTS);  // a known number: vectors are stored
 }
 
 // The formats by number, as in packed_linear.py.
@@ -896,13 +1047,32 @@ void with_file_format(int64_t number, const Run& run) {
     }
 }
 
+// The outliers of all groups, of which most have none (input -1), as a RowBlock has them.
+const Outlier* sort_outliers(const Outlier* outliers, const RowLayout& layout, std::vector<Outlier>& sorted,
+                             std::vector<int64_t>& starts) {
+    sorted.clear();
+    starts.resize(size_t(layout.count + 1));
+    for (int64_t first = 0, count; first < layout.count; first += count) {
+        const int64_t block = first / ROW_BLOCK * ROW_BLOCK;
+        count = rows_together(block + layout.height(block) - first);
+        starts[size_t(first)] = int64_t(sorted.size());
+        for (int64_t group = 0; group < layout.groups; group++)
+            for (int64_t row = 0; row < count; row++) {
+                const Outlier& outlier = outliers[(first + row) * layout.groups + group];
+                if (outlier.input >= 0) sorted.push_back({outlier.input, int32_t(row), outlier.number});
+            }
+    }
+    starts[size_t(layout.count)] = int64_t(sorted.size());
+    return sorted.data();
+}
+
 // rows [count, inputs]; parts one above the other; bias [outputs of all parts] or null -> out [count, outputs of all parts]
 template <class T>
 void packed_linear(const T* rows, const PackedPart* parts, int64_t part_count, const T* bias, T* out, int64_t count,
                    int64_t inputs, int64_t outputs, int64_t threads) {
     thread_local std::vector<int8_t> integer_buffer;
     thread_local std::vector<GroupScale> scale_buffer;
-    thread_local std::vector<Outlier> outlier_buffer;
+    thread_local std::vector<Outlier> outlier_buffer, sorted_buffer;
     thread_local std::vector<int64_t> start_buffer;
     const int64_t groups = inputs / GROUP;
     const RowLayout layout{count, groups};
@@ -912,24 +1082,18 @@ void packed_linear(const T* rows, const PackedPart* parts, int64_t part_count, c
     int8_t* integers = integer_buffer.data();
     GroupScale* scales = scale_buffer.data();
     outlier_buffer.resize(size_t(count * groups));
-    start_buffer.resize(size_t(count + 1));
     Outlier* outliers = outlier_buffer.data();
-    in_parallel(count > 1 ? threads : 1, [&](int64_t share, int64_t shares) {
-        quantize_groups(rows, integers, scales, outliers, layout, count * groups * share / shares,
-                        count * groups * (share + 1) / shares);
+    in_parallel(count * groups < MIN_SHARED_GROUPS ? 1 : threads, [&](int64_t share, int64_t shares) {
+        QuantizedGroups{integers, scales, outliers, layout}.quantize_all(rows, count * groups * share / shares,
+                                                                         count * groups * (share + 1) / shares);
     });
-    int64_t found = 0;
-    for (int64_t group = 0; group < count * groups; group++) {
-        if (group % groups == 0) start_buffer[size_t(group / groups)] = found;
-        if (outliers[group].input >= 0) outliers[found++] = outliers[group];
-    }
-    start_buffer[size_t(count)] = found;
-    const Rows quantized{integers, scales, outliers, start_buffer.data(), layout};
+    const Rows quantized{integers, scales, sort_outliers(outliers, layout, sorted_buffer, start_buffer),
+                         start_buffer.data(), layout};
     in_parallel(threads, [&](int64_t share, int64_t shares) {
         int64_t first = 0;  // output of a part
         for (const PackedPart* part = parts; part < parts + part_count; first += part++->outputs) {
             const int64_t blocks = (part->outputs + OUTPUTS - 1) / OUTPUTS;
-            const Output output{store_row<T>, bias ? bias + first : nullptr, out + first, part->outputs, outputs};
+            const Output output{store_rows<T>, bias ? bias + first : nullptr, out + first, part->outputs, outputs};
             multiply_format(part->format, quantized, part->weights, int32_t(part->offset), blocks * share / shares,
                             blocks * (share + 1) / shares, output);
         }

@@ -250,11 +250,40 @@ void for_each_row(const T* logits, const Rules& rules, const uint8_t* allowed, i
     });
 }
 
+// The first column with the largest logit, and whether that is a finite number. No copy of the row is made: one of a
+// vocabulary of 262144 tokens would take longer than to look at it.
+template <class T>
+void sample_greedily(const T* logits, int64_t columns, int64_t* sample) {
+    constexpr int64_t CHUNK = 16 * BLOCK;
+    float largest = -INFINITY;
+    int64_t start = 0;  // of the chunk with the largest
+    int32_t undefined = 0;
+    for (int64_t first = 0; first < columns; first += CHUNK) {
+        const int64_t last = std::min(first + CHUNK, columns);
+        float most = -INFINITY;
+#pragma omp simd reduction(max : most) reduction(+ : undefined)
+        for (int64_t i = first; i < last; i++) {
+            const float logit = to_float(logits[i]);
+            most = logit > most ? logit : most;
+            undefined += logit != logit;
+        }
+        if (most > largest) largest = most, start = first;
+    }
+    sample[1] = !undefined && std::isfinite(largest);
+    while (sample[1] && to_float(logits[start]) != largest) start++;
+    sample[0] = sample[1] ? start : 0;
+}
+
 // logits [count, stride]; keys [count, 2]; allowed [count, mask_stride] or null -> samples [count, 2]: the token, and
 // whether its score is a finite number.
 template <class T>
 void sample_rows(const T* logits, const Rules* rules, const uint32_t* keys, const uint8_t* allowed, int64_t* samples,
                  int64_t count, int64_t stride, int64_t mask_stride, int64_t threads) {
+    if (rules->temperature <= 0 && !allowed)
+        return in_parallel(count > 1 ? threads : 1, [&](int64_t part, int64_t parts) {
+            for (int64_t i = count * part / parts; i < count * (part + 1) / parts; i++)
+                sample_greedily(logits + i * stride, rules->columns, samples + 2 * i);
+        });
     for_each_row(logits, *rules, allowed, count, stride, mask_stride, threads, [&](int64_t i, Workspace& space) {
         int64_t* sample = samples + 2 * i;
         sample[0] = 0;

@@ -7,6 +7,7 @@ gguf_networks      the same of architectures that transformers computes
 gguf_keys          the metadata of an architecture, checked
 gguf_rope          rotary embeddings → `rope_parameters`
 gguf_recurrent     the tensors of recurrent layers, whose heads stand in another order
+gguf_heads         the tensors of layers that only draft
 gguf_splits        the regular expressions of `tokenizer.ggml.pre`
 gguf_tokenizer     the tokenizer of a file → tokenizer.json and chat template
 gguf_manifest      where the tensors of a prepared file are

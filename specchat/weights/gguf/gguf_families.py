@@ -16,7 +16,8 @@ from typing import Any
 
 from specchat.forward.llama.variations import LayerShape
 from specchat.weights.gguf.gguf_file import GgufFile
-from specchat.weights.gguf.gguf_keys import DRAFTING_LAYERS, GgufKeys
+from specchat.weights.gguf.gguf_heads import DRAFTING_LAYERS, drafting_config, drafting_tensors
+from specchat.weights.gguf.gguf_keys import GgufKeys
 from specchat.weights.gguf.gguf_manifest import MappedModel, MappedTensor, WeightChange
 from specchat.weights.gguf.gguf_networks import Names, NetworkNames
 from specchat.weights.gguf.gguf_recurrent import recurrent_tensors
@@ -108,7 +109,9 @@ def map_model(file: GgufFile) -> MappedModel:
     if family.layer:
         names = NetworkNames(family.layer, family.norm, pairs_rows=family.pairs_rows)
         return MappedModel(config, tuple(names.tensors(keys, config)))
-    return MappedModel(config, tuple(_mapped_tensors(keys, family, config)))
+    drafting = tuple(_drafting_tensors(keys, family, config))
+    tensors = tuple(_mapped_tensors(keys, family, config, drafting))
+    return MappedModel(config | (drafting_config(config) if drafting else {}), tensors)
 
 
 @cache
@@ -285,10 +288,18 @@ def _phi3_config(keys: GgufKeys, _family: _Family, config: dict[str, Any]) -> di
     return special | {"head_dim": head_size}
 
 
-def _mapped_tensors(keys: GgufKeys, family: _Family, config: dict[str, Any]) -> Iterator[MappedTensor]:
-    """Every tensor of the model, in the order in which it is written."""
+def _drafting_tensors(keys: GgufKeys, family: _Family, config: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Those of the only layer that drafts; several are left out."""
+    if keys.count(DRAFTING_LAYERS) == 1:
+        yield from drafting_tensors(config, family.layer_names, keys.file.tensors.__contains__)
+
+
+def _mapped_tensors(
+    keys: GgufKeys, family: _Family, config: dict[str, Any], drafting: Sequence[tuple[str, str]]
+) -> Iterator[MappedTensor]:
+    """Every tensor of the model, in the order in which it is written, and those of its layer that drafts."""
     used, norms_add_one = set[str](), family.published.scaling(config).norms_add_one
-    for gguf_name, name in _expected_tensors(keys, family, config):
+    for gguf_name, name in (*_expected_tensors(keys, family, config), *drafting):
         tensor = keys.required(gguf_name)
         used.add(gguf_name)
         part = gguf_name.removesuffix(".weight").removesuffix(".bias").rpartition(".")[2]
@@ -309,9 +320,9 @@ def _mapped_tensors(keys: GgufKeys, family: _Family, config: dict[str, Any]) -> 
         else:
             yield MappedTensor(tensor, name)
     layers, shapes = config["num_hidden_layers"], enumerate(layer_shapes(config))
-    drafting = tuple(f"blk.{layer}." for layer in range(layers, layers + keys.count(DRAFTING_LAYERS)))
+    unread_layers = tuple(f"blk.{layer}." for layer in range(layers, layers + keys.count(DRAFTING_LAYERS)))
     unread = {f"blk.{layer}.{part}.weight" for layer, shape in shapes if shape.kv_source is not None for part in KEYS}
-    keys.check_unused(used | unread, ("rope_freqs.", "rope_factors_", *drafting))
+    keys.check_unused(used | unread, ("rope_freqs.", "rope_factors_", *unread_layers))
 
 
 def _expected_tensors(keys: GgufKeys, family: _Family, config: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -365,3 +376,51 @@ SPECIAL_CONFIGS: Mapping[str, Callable[[GgufKeys, _Family, dict[str, Any]], dict
     "qwen3_5_moe_text": _hybrid_config,
     "qwen3_5_text": _hybrid_config,
 }
+
+
+def map_head(file: GgufFile) -> MappedModel | None:
+    """The drafting head in a file of its own, with its config; None for a file with a model."""
+    keys = GgufKeys(file, str(file.metadata.get("general.architecture")))
+    table = _tables()["heads"].get(keys.architecture)
+    if table is None:
+        return None
+    family = _Family(table["model_type"], table["class_name"])
+    heads, width = keys.size("attention.head_count"), keys.size("embedding_length")
+    head_size = keys.size("attention.key_length", max(width // heads, 1))
+    config = {
+        "architectures": [family.class_name],
+        "model_type": family.model_type,
+        "vocab_size": keys.size("vocab_size", len(file.metadata.get("tokenizer.ggml.tokens") or ())),
+        "hidden_size": width,
+        "num_hidden_layers": keys.size("block_count"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": keys.size("attention.head_count_kv", heads),
+        "head_dim": head_size,
+        "max_position_embeddings": keys.size("context_length"),
+        "rms_norm_eps": keys.number("attention.layer_norm_rms_epsilon"),
+        "rope_parameters": rope_parameters(keys, family.yarn, head_size),
+        **_windows(keys, replace(family, window_every=1), keys.size("block_count")),
+        **{name: value for key, name in table["values"].items() if (value := keys.value(key)) is not None},
+        table["layers_key"]: [layer - table["first_layer"] for layer in keys.value("target_layers") or ()],
+        "mask_token_id": file.metadata.get("tokenizer.ggml.mask_token_id"),
+    }
+    return MappedModel(config, tuple(_head_tensors(keys, table, config)))
+
+
+def _head_tensors(keys: GgufKeys, table: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[MappedTensor]:
+    """Those that are there; what must be there is known by the format of the head."""
+    paired = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
+    for stored, tensor in keys.file.tensors.items():
+        name = stored.removesuffix(".weight")
+        if name == "d2t":
+            yield MappedTensor(tensor, "d2t", WeightChange.IDS)
+        elif name in table["names"]:
+            yield MappedTensor(tensor, f"{table['names'][name]}.weight")
+        elif (part := name.split(".", 2)[-1]) in table["layer"]:
+            change, heads = WeightChange.NONE, 0
+            if table["pairs_rows"] and part in paired:
+                change, heads = WeightChange.PAIRED_ROWS, paired[part]
+            layer = table["layers"].format(name.split(".")[1])
+            yield MappedTensor(tensor, f"{layer}.{table['layer'][part]}.weight", change, heads)
+        elif name != "rope_freqs":
+            raise keys.error(f"a head of {keys.architecture} with the tensor {stored} is not supported")

@@ -201,6 +201,11 @@ def _read_header_once(path: Path, _size: int, _modified_ns: int) -> GgufFile:
         raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
+def forget_headers() -> None:
+    """Free the headers that were read: a large vocabulary takes tens of megabytes."""
+    _read_header_once.cache_clear()
+
+
 class _Cursor:
     """A position in a header. Every read is checked against the size of the file."""
 

@@ -11,10 +11,10 @@ import numpy
 
 from specchat.errors import ModelError
 from specchat.weights.gguf.gguf_file import GgufFile, GgufTensor, one_line
+from specchat.weights.gguf.gguf_heads import DRAFTING_LAYERS
 
 MAX_LAYERS = 1024
 MAX_SIZE = 2**24  # of any dimension
-DRAFTING_LAYERS = "nextn_predict_layers"  # how many of the last ones only draft (MTP); they are not read
 
 
 class GgufKeys:

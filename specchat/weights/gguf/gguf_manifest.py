@@ -29,6 +29,7 @@ class WeightChange(Enum):
     MINUS_EXP = "minus exp"  # of the rates of a recurrent layer
     TRANSPOSED = "transposed"  # this and the next one are for conversions alone
     IN_FLOAT32 = "in float32"  # nothing: numbers of which bf16 would choose other experts
+    IDS = "ids"  # of the target's tokens, instead of their distances to those of the head
 
 
 @dataclass(frozen=True)
@@ -97,10 +98,10 @@ class GgufManifest:
 
     @classmethod
     def from_folder(cls, folder: Path) -> GgufManifest | None:
-        """That of a prepared folder; None for any other folder. ModelError where the GGUF file has changed since."""
+        """That of a prepared folder; None for any other place. ModelError where the GGUF file has changed since."""
         try:
             content = json.loads((folder / MANIFEST_FILE).read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError) as error:
             raise ModelError(f"{folder}: its {MANIFEST_FILE} cannot be read; remove the folder") from error

@@ -13,7 +13,8 @@ from math import prod
 from typing import Any
 
 from specchat.weights.gguf.gguf_file import GgufTensor
-from specchat.weights.gguf.gguf_keys import DRAFTING_LAYERS, GgufKeys
+from specchat.weights.gguf.gguf_heads import DRAFTING_LAYERS
+from specchat.weights.gguf.gguf_keys import GgufKeys
 from specchat.weights.gguf.gguf_manifest import PART, MappedTensor, WeightChange
 
 CHANGES = {  # by the name of a tensor in its layer

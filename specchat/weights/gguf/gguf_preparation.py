@@ -17,10 +17,10 @@ from specchat.errors import ModelError
 from specchat.file_lock import try_lock
 from specchat.paths import cache_folder, read_json_object
 from specchat.weights.gguf.gguf_file import GgufFile, read_gguf, shard_paths, size_and_time
-from specchat.weights.gguf.gguf_manifest import MANIFEST_FILE, GgufManifest
+from specchat.weights.gguf.gguf_manifest import MANIFEST_FILE, GgufManifest, WeightChange
 
 Report = Callable[[str, int, int], None]  # what happens, bytes done, bytes in all
-FORMAT = 2  # raised when preparation changes, so that folders are made anew
+FORMAT = 3  # raised when preparation changes, so that folders are made anew
 UNFINISHED_SUFFIX = ".partial"
 LOCK_RETRY_SECONDS = 0.2
 
@@ -88,19 +88,24 @@ def _remove_outdated(file: GgufFile, parent: Path) -> None:
 
 def _write_files(file: GgufFile, folder: Path) -> None:
     from specchat.text.tokenizer import Tokenizer
-    from specchat.weights.gguf.gguf_families import map_model
+    from specchat.weights.gguf.gguf_families import map_head, map_model
     from specchat.weights.gguf.gguf_rows import check_dequantizable
     from specchat.weights.gguf.gguf_tokenizer import tokenizer_files
 
-    model = map_model(file)
-    for tensor in {each.source.type_name: each.source for each in model.tensors}.values():
+    head = map_head(file)
+    model = head or map_model(file)
+    types = {each.source.type_name: each.source for each in model.tensors if each.change is not WeightChange.IDS}
+    for tensor in types.values():
         check_dequantizable(tensor)
+    _write_json(folder / MANIFEST_FILE, GgufManifest.from_file(file, model.tensors).to_json())
+    if head is not None:  # it has the tokens of its target
+        _write_json(folder / "config.json", head.config)
+        return
     files = tokenizer_files(file.path, file.metadata, model.config["vocab_size"])
     _write_json(folder / "tokenizer.json", files.tokenizer)
     _write_json(folder / "tokenizer_config.json", files.tokenizer_config)
     _write_json(folder / "generation_config.json", files.generation_config)
     _write_json(folder / "config.json", model.config | files.config_ids)
-    _write_json(folder / MANIFEST_FILE, GgufManifest.from_file(file, model.tensors).to_json())
     if files.chat_template is not None:
         (folder / "chat_template.jinja").write_text(files.chat_template, encoding="utf-8")
     try:

@@ -195,6 +195,14 @@ def read_float32(tensor: GgufTensor) -> numpy.ndarray:
     return values
 
 
+def token_distances(tensor: GgufTensor) -> numpy.ndarray:
+    """A table of ids of the target, by token of a head, as published: how far each is from the token. int64 [Vd]"""
+    if len(tensor.shape) != 1 or tensor.type_name not in ("I32", "I64"):
+        raise ModelError(f"{tensor.path}: {one_line(tensor.name)} is no table of tokens; download the file again")
+    ids = TensorBytes(tensor).rows(0, 1).reshape(-1).view("<i4" if tensor.type_name == "I32" else "<i8")
+    return ids.astype(numpy.int64) - numpy.arange(len(ids))
+
+
 def damaged(tensor: GgufTensor) -> ModelError:
     return ModelError(f"{tensor.path}: damaged: {tensor.name} contains NaN or infinite values; download it again")
 

@@ -6,8 +6,9 @@ Knows files and names; knows no kernel and no network.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
 
 import numpy
 import torch
@@ -15,8 +16,15 @@ from torch import Tensor
 
 from specchat.forward.linear.packed_linear import StoredBlocks
 from specchat.forward.llama.embedding_rows import ReadTokenRows
-from specchat.weights.gguf.gguf_manifest import GgufManifest, MappedTensor
-from specchat.weights.gguf.gguf_rows import PublishedRows, TensorBytes, published_bf16, row_count, stored_heads
+from specchat.weights.gguf.gguf_manifest import GgufManifest, MappedTensor, WeightChange
+from specchat.weights.gguf.gguf_rows import (
+    PublishedRows,
+    TensorBytes,
+    published_bf16,
+    row_count,
+    stored_heads,
+    token_distances,
+)
 from specchat.weights.tensor_files import TensorFiles, TensorLocation
 
 
@@ -37,9 +45,18 @@ class GgufTensorFiles(TensorFiles):
         locations = {name: TensorLocation(each.path, each.name, each.shape) for name, each in stored.items()}
         return cls(manifest.files[0].path, locations, tensors)
 
+    def renamed(self, names: Mapping[str, str]) -> Self:
+        """The same tensors under other names: {new: old}. Tensors without a new name are left out."""
+        return replace(super().renamed(names), tensors={new: self.tensors[old] for new, old in names.items()})
+
     def read_rows(self, name: str, first: int, last: int) -> Tensor:
-        """Read some rows of a matrix, in bf16. Only these rows are dequantized; a vector is one row."""
+        """Read some rows of a matrix, in bf16. Only these rows are dequantized; a vector is one row.
+
+        Those of a table of tokens are integers.
+        """
         tensor = self._tensor(name)
+        if tensor.change is WeightChange.IDS:
+            return torch.from_numpy(token_distances(tensor.source)[first:last])
         if len(tensor.source.shape) > 1:
             return _to_tensor(PublishedRows.of(tensor).bf16(first, last)).view(-1, *tensor.source.shape[1:])
         return _to_tensor(PublishedRows.of(tensor).bf16(0, 1))[0, first:last]

@@ -7,17 +7,20 @@ neither torch nor transformers.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from specchat.errors import ModelError
-from specchat.weights.gguf.gguf_file import StringArray, one_line
+from specchat.text.vocabulary import Vocabulary
+from specchat.weights.gguf.gguf_file import MAX_ARRAY_ITEMS, GgufFile, StringArray, one_line
 from specchat.weights.gguf.gguf_splits import Splits, known_splits
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # tokenizer.ggml.token_type
 SENTENCEPIECE_MODELS = ("llama", "gemma4")  # the second one with merges, as published
+PADDING = re.compile(r"\[PAD\d+\]")  # how llama.cpp's converter names rows of embeddings without a token
 SPACE = "▁"  # how SentencePiece writes a space
 # Control tokens that end an answer, whatever the metadata says.
 END_TOKENS = (
@@ -77,6 +80,13 @@ def tokenizer_files(path: Path, metadata: Mapping[str, Any], vocab_size: int) ->
     )
 
 
+def read_tokens(file: GgufFile) -> Vocabulary:
+    """The tokens of a file, by its header."""
+    vocabulary = _Vocabulary(file.path, file.metadata, MAX_ARRAY_ITEMS)
+    added = frozenset(number for number, _token, _is_control in vocabulary.added_tokens())
+    return Vocabulary({each: piece for each, piece in enumerate(vocabulary.tokens) if each not in added}, added)
+
+
 class _Vocabulary:
     """Checked tokens, types and special ids."""
 
@@ -93,6 +103,8 @@ class _Vocabulary:
         if not isinstance(kinds, list) or len(kinds) < len(self.tokens) or not isinstance(kinds[0], int):
             raise self.error("has no type for some tokens")
         self.kinds: list[int] = kinds
+        while self.kinds[len(self.tokens) - 1] == UNUSED and PADDING.fullmatch(self.tokens[-1]):
+            self.tokens.pop()  # rows of embeddings, as many as suited a GPU: other sizes of the family have others
         self.end_ids = self._end_ids()
 
     def error(self, problem: str) -> ModelError:

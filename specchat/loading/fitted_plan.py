@@ -1,0 +1,187 @@
+"""A load plan that fits the memory of its device: what gives way, in which order and at which price.
+
+Nothing changes where a plan fits. Else its parts give way in the order of `_steps`, the ones first that cost the user
+least, and what need not give way comes back. A format or a place that a person chose stays. What cannot fit is refused
+with what would fit, before a byte of the weights is read. Reads headers only, and imports no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from specchat.devices import CUDA, DeviceKind, kind_of
+from specchat.errors import ModelError
+from specchat.hub.machine import Device, Machine
+from specchat.hub.memory_plan import can_quantize, lacks_quantizer, weight_bytes
+from specchat.hub.recommend import (
+    DEFAULT_CONTEXT_TOKENS,
+    FITS,
+    GPU_BANDWIDTH_SHARES,
+    SHORT_CONTEXT_TOKENS,
+    TIGHT,
+    fit_label,
+    format_gib,
+    recommend,
+)
+from specchat.loading.load_plan import ComputeFeatures, Fetch, LoadPlan, ModelPlan, plan_load
+from specchat.profile.keys import AUTO, Models, Profile
+from specchat.weights.llama_families import GPU_FAMILIES, LLAMA_LIKE_FAMILIES
+from specchat.weights.load_options import KEPT_FORMATS
+
+MAX_MAPPED_SHARE = 1.5  # of the free memory, for weights that stay on the disk: with more, a token would take minutes
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One part that gives way, and what that means for the user."""
+
+    text: str
+    apply: Callable[[LoadPlan], LoadPlan]
+
+
+def plan_for_machine(profile: Profile, machine: Machine) -> LoadPlan:
+    """What would be loaded on this machine, with what is free there now. Downloads nothing."""
+    return plan_that_fits(profile, ComputeFeatures.of_machine(machine), machine.device_of)
+
+
+def plan_that_fits(
+    profile: Profile, features: ComputeFeatures, device_of: Callable[[str], Device], fetch: Fetch | None = None
+) -> LoadPlan:
+    """The load plan of a profile, which fits what is free on its device, or has a `refusal`.
+
+    With `fetch`, ModelError for a known model that does not fit, before it is downloaded.
+    """
+    plan = plan_load(profile, features)
+    fitted = fit_plan(plan, profile.models, device_of(plan.target.options.device))
+    if fetch is None:
+        return fitted
+    fitted.check()
+    plan = plan_load(profile, features, fetch)
+    return fit_plan(plan, profile.models, device_of(plan.target.options.device))
+
+
+def fit_plan(plan: LoadPlan, models: Models, device: Device) -> LoadPlan:
+    """The plan as it is where it fits or nothing is known of its sizes; else with what must give way, or refused."""
+    try:
+        if plan.memory() is None or _fits(plan, device, (FITS, TIGHT)):
+            return plan
+    except ModelError:  # of a damaged file: loading reads it and says what is wrong
+        return plan
+    taken = _fewest_steps(plan, models, device)
+    if taken is None:
+        return replace(plan, refusal=_refusal(plan, models, device))
+    fitted = _after(plan, taken)
+    changes = ", ".join(step.text for step in taken)
+    sizes = f"{_total(fitted)} instead of {_total(plan)}, and {format_gib(device.free_bytes)} are free"
+    return replace(fitted, given_way=f"so that it fits {device.name}: {changes}; it takes {sizes}")
+
+
+def _fewest_steps(plan: LoadPlan, models: Models, device: Device) -> list[_Step] | None:
+    """The first steps after which the plan fits, without those that are not needed beside the later ones."""
+    for labels in ((FITS,), (FITS, TIGHT)):
+        taken = list[_Step]()
+        for step in _steps(plan, models, device):
+            taken.append(step)
+            if _fits(_after(plan, taken), device, labels):
+                for earlier in reversed(taken[:-1]):
+                    others = [each for each in taken if each is not earlier]
+                    taken = others if _fits(_after(plan, others), device, labels) else taken
+                return taken
+    return None
+
+
+def _steps(plan: LoadPlan, models: Models, device: Device) -> Iterator[_Step]:
+    """What can give way, the least price first."""
+    target, kind = plan.target, kind_of(plan.target.options.device)
+    draft = plan.draft if plan.is_draft_beside_target else None
+    if draft is not None and models.draft_weights == AUTO:
+        for name in _smaller_formats(draft, kind):
+            yield _Step(f"{name} weights of the draft", partial(_with_draft_format, quant_format=name))
+    yield from _context_steps(plan, DEFAULT_CONTEXT_TOKENS)
+    formats = list(_smaller_formats(target, kind)) if models.weights == AUTO else []
+    for name in formats:
+        text = f"{name} weights instead of {target.memory_format} (another text{_pass_price(target, name, kind)})"
+        yield _Step(text, partial(_with_target, quant_format=name))
+    yield from _context_steps(plan, SHORT_CONTEXT_TOKENS)
+    if draft is not None:
+        yield _Step("no draft model (fewer draft tokens)", lambda each: replace(each, draft=None))
+    if plan.heads:
+        yield _Step("no heads (fewer draft tokens)", lambda each: replace(each, heads=()))
+    sizes = target.architecture()
+    if sizes is None:
+        return
+    # tied embeddings are the output matrix of every pass, so they stay on the device
+    if models.embedding_device == AUTO and kind.is_gpu and not sizes.is_tied and sizes.family in GPU_FAMILIES:
+        yield _Step("the embedding on the CPU (slower passes)", partial(_with_target, embedding_device="cpu"))
+    kept = [each for each in (*formats, models.weights) if each in KEPT_FORMATS]
+    is_ours = not kind.is_gpu and sizes.family in LLAMA_LIKE_FAMILIES and target.gguf is None
+    if is_ours and kept and weight_bytes(sizes, kept[-1]) <= MAX_MAPPED_SHARE * device.free_bytes:
+        text = "weights that stay on the disk, because the memory does not hold them (very slow)"
+        yield _Step(text, partial(_with_target, maps_weights=True))
+
+
+def _context_steps(plan: LoadPlan, shortest: int) -> Iterator[_Step]:
+    """The context, halved again and again, down to this one."""
+    tokens = plan.context_tokens
+    while tokens > shortest:
+        tokens = max(tokens // 2, shortest)
+        text = f"a context of {tokens} tokens instead of {plan.context_tokens}"
+        yield _Step(text, lambda each, tokens=tokens: each.with_context(tokens))
+
+
+def _smaller_formats(model: ModelPlan, kind: DeviceKind) -> Iterator[str]:
+    """The formats with fewer bytes than that of the plan, the most precise first."""
+    sizes = model.architecture()
+    if sizes is None or not can_quantize(sizes) or lacks_quantizer(sizes, kind):
+        return
+    planned = weight_bytes(sizes, model.memory_format)
+    yield from (each for each in KEPT_FORMATS if each in kind.weight_formats and weight_bytes(sizes, each) < planned)
+
+
+def _pass_price(model: ModelPlan, quant_format: str, kind: DeviceKind) -> str:
+    """The time of a pass by that in bf16, from the shares of the bandwidth that formats reached where measured."""
+    if kind is not CUDA or (sizes := model.architecture()) is None:
+        return ""
+    shares = {**GPU_BANDWIDTH_SHARES, "nf4": GPU_BANDWIDTH_SHARES["nf4-double"]}
+    before, after = (weight_bytes(sizes, each) / shares[each] for each in ("bf16", quant_format))
+    return f", {after / before:.1f} times the time of a pass in bf16"
+
+
+def _with_target(plan: LoadPlan, **options: Any) -> LoadPlan:
+    return replace(plan, target=plan.target.with_options(**options))
+
+
+def _with_draft_format(plan: LoadPlan, quant_format: str) -> LoadPlan:
+    return replace(plan, draft=plan.draft.with_options(quant_format=quant_format) if plan.draft else None)
+
+
+def _after(plan: LoadPlan, steps: Sequence[_Step]) -> LoadPlan:
+    for step in steps:
+        plan = step.apply(plan)
+    return plan
+
+
+def _fits(plan: LoadPlan, device: Device, labels: Sequence[str]) -> bool:
+    memory = plan.memory()
+    return memory is not None and fit_label(memory.total_bytes, device.free_bytes) in labels
+
+
+def _total(plan: LoadPlan) -> str:
+    memory = plan.memory()
+    return format_gib(memory.total_bytes if memory else 0)
+
+
+def _refusal(plan: LoadPlan, models: Models, device: Device) -> str:
+    """What does not fit, and what would: this model without the settings that keep it large, else another one."""
+    target = plan.target
+    free = f"{format_gib(device.free_bytes)} are free on {device.name}"
+    reason = f"{target.source}: does not fit: it takes {_total(plan)} with {target.memory_format} weights, and {free}"
+    if (taken := _fewest_steps(plan, Models(models.target), device)) is not None:
+        fitted = _after(plan, taken)
+        return f"{reason}; {_total(fitted)} with {', '.join(step.text for step in taken)}, which the settings exclude"
+    smaller = next((each for each in recommend(device) if each.memory_plan.total_bytes <= device.free_bytes), None)
+    named = f"; {smaller.entry.id} fits" if smaller else ""
+    return f"{reason}{named}; 'specchat models recommend' names models that fit"

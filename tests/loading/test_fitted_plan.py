@@ -1,0 +1,168 @@
+"""What is loaded where a pair does not fit: what gives way, what stays as chosen, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from specchat.devices import CPU
+from specchat.errors import ModelError
+from specchat.hub import machine as machine_module
+from specchat.hub.machine import Device, Machine, simulated_gpu
+from specchat.hub.memory_plan import GIB
+from specchat.loading.fitted_plan import plan_for_machine
+from specchat.loading.load_plan import LoadPlan
+from specchat.profile.keys import Profile
+from tests.each_row import each_row
+from tests.front import command
+
+QWEN3 = {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "head_dim": 128, "num_key_value_heads": 8}
+TARGET = QWEN3 | {
+    "vocab_size": 151936, "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36,
+    "num_attention_heads": 32, "max_position_embeddings": 40960, "tie_word_embeddings": False,
+}  # fmt: skip
+DRAFT = QWEN3 | {
+    "vocab_size": 151936, "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28,
+    "num_attention_heads": 16, "max_position_embeddings": 40960, "tie_word_embeddings": True,
+}  # fmt: skip
+HUGE = TARGET | {"hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80, "num_attention_heads": 64}
+CPU_MEMORY = Device(CPU, "a CPU", 23 * GIB, 32 * GIB)
+
+
+def shapes(config: dict) -> dict[str, list[int]]:
+    width, mlp, head = config["hidden_size"], config["intermediate_size"], config["head_dim"]
+    queries, keys = head * config["num_attention_heads"], head * config["num_key_value_heads"]
+    layer = {
+        "self_attn.q_proj": [queries, width], "self_attn.k_proj": [keys, width], "self_attn.v_proj": [keys, width],
+        "self_attn.o_proj": [width, queries], "mlp.gate_proj": [mlp, width], "mlp.up_proj": [mlp, width],
+        "mlp.down_proj": [width, mlp],
+    }  # fmt: skip
+    tensors = {"model.embed_tokens.weight": [config["vocab_size"], width]}
+    if not config["tie_word_embeddings"]:
+        tensors["lm_head.weight"] = [config["vocab_size"], width]
+    numbered = range(config["num_hidden_layers"])
+    return tensors | {f"model.layers.{at}.{name}.weight": shape for at in numbered for name, shape in layer.items()}
+
+
+def save_headers(folder: Path, config: dict, stored: str = "BF16") -> str:
+    """A model without its numbers: nothing that plans may read those."""
+    folder.mkdir()
+    header = {name: {"dtype": stored, "shape": shape, "data_offsets": [0, 0]} for name, shape in shapes(config).items()}
+    content = json.dumps(header).encode()
+    (folder / "model.safetensors").write_bytes(len(content).to_bytes(8, "little") + content)
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "tokenizer.json").write_text("{}")
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory) -> dict[str, object]:
+    """A pair of 8B and 0.6B as the values of a profile."""
+    folder = tmp_path_factory.mktemp("pair")
+    draft = save_headers(folder / "draft", DRAFT)
+    return {"models.target": save_headers(folder / "target", TARGET), "models.draft": draft, "models.heads": []}
+
+
+def planned(models: dict[str, object], gpu_gib: float | None, **values: object) -> LoadPlan:
+    settings = {f"{'limits' if key == 'context' else 'models'}.{key}": value for key, value in values.items()}
+    gpus = (simulated_gpu(gpu_gib),) if gpu_gib else ()
+    return plan_for_machine(Profile().override(models | settings), Machine((*gpus, CPU_MEMORY), ("AVX2", "BF16")))
+
+
+def choice(plan: LoadPlan) -> tuple[str, str, int]:
+    draft = plan.draft.options.quant_format if plan.draft else "none"
+    return plan.target.options.quant_format, draft, plan.context_tokens
+
+
+@each_row(
+    "gpu_gib, context, expected",
+    [
+        (24, 8192, ("float", "float", 8192)),
+        (24, 32768, ("float", "nf4", 16384)),
+        (12, 8192, ("nf4", "float", 8192)),
+        (12, 32768, ("nf4", "float", 8192)),
+        (8, 32768, ("nf4-double", "none", 8192)),
+    ],
+)
+def test_formats_context_and_draft_are_chosen_together_so_that_the_pair_fits(models, gpu_gib, context, expected):
+    plan = planned(models, gpu_gib, context=context)
+
+    assert expected == choice(plan)
+    assert plan.memory().total_bytes <= simulated_gpu(gpu_gib).free_bytes
+    assert bool(plan.given_way) == (expected != ("float", "float", context))
+
+
+def test_what_gave_way_is_one_line_with_its_price_and_the_bytes_of_the_plan(models):
+    plan = planned(models, 12, context=32768)
+
+    (line,) = plan.notices
+    assert "nf4 weights instead of bf16 (another text, 0.5 times the time of a pass in bf16)" in line
+    assert f"it takes {plan.memory().total_bytes / GIB:.1f} GiB instead of " in line
+    assert line in plan.text(Machine((simulated_gpu(12), CPU_MEMORY)))
+
+
+@each_row(
+    "values, stays",
+    [
+        ({"weights": "int8"}, lambda plan: plan.target.options.quant_format == "int8"),
+        ({"draft_weights": "float"}, lambda plan: plan.draft is None or plan.draft.options.quant_format == "float"),
+        ({"embedding_device": "device"}, lambda plan: plan.target.options.embedding_device == "device"),
+    ],
+)
+def test_what_a_person_chose_stays(models, values, stays):
+    plan = planned(models, 12, **values)
+
+    assert stays(plan)
+    assert plan.given_way and not plan.refusal
+
+
+def test_a_format_that_cannot_fit_is_refused_with_one_that_would(models):
+    plan = planned(models, 8, weights="float")
+
+    assert "does not fit: it takes" in plan.refusal and "with nf4-double weights instead of bf16" in plan.refusal
+    with pytest.raises(ModelError, match="which the settings exclude"):
+        plan.check()
+
+
+def test_a_model_that_fits_in_no_format_is_refused_with_another_one(tmp_path):
+    plan = planned({"models.target": save_headers(tmp_path / "huge", HUGE), "models.heads": []}, 24)
+
+    assert "are free on a GPU with 24 GB" in plan.refusal
+    assert " fits; 'specchat models recommend' names models that fit" in plan.refusal
+
+
+def test_weights_that_a_gpu_keeps_in_4_bits_are_counted_so(tmp_path):
+    config = HUGE | {"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}}
+    folder = tmp_path / "awq"
+    save_headers(folder, config)
+    plan = planned({"models.target": str(folder), "models.heads": []}, 48)
+
+    assert (plan.target.memory_format, plan.given_way, plan.refusal) == ("int4", "", "")
+
+
+def test_on_a_cpu_quantized_weights_that_the_memory_does_not_hold_stay_on_the_disk(models, monkeypatch):
+    monkeypatch.setitem(models, "models.draft", "")
+    plan = planned(models | {"models.weights": "int8"}, None)
+    assert not plan.given_way
+
+    small = Machine((Device(CPU, "a CPU", 7 * GIB, 16 * GIB),), ("AVX2", "BF16"))
+    plan = plan_for_machine(Profile().override(models | {"models.weights": "int8"}), small)
+
+    assert plan.target.options.maps_weights
+    assert "stay on the disk" in plan.given_way
+
+
+@pytest.fixture
+def small_machine(monkeypatch):
+    monkeypatch.setattr(machine_module, "main_memory", lambda: Device(CPU, "a CPU", 3 * GIB, 4 * GIB))
+    monkeypatch.setattr(machine_module, "detect_gpus", lambda: ())
+
+
+def test_a_dry_run_ends_as_the_load_would(monkeypatch, models, small_machine):
+    ran = command(monkeypatch, "ask", "--dry-run", "--target", str(models["models.target"]))
+
+    assert ran.code not in (0, 2)
+    assert "does not fit" in ran.err
+    assert ran.out.decode().splitlines()[-1].startswith("refused ")
