@@ -150,10 +150,10 @@ def read_gguf(path: Path) -> GgufFile:
 def _check_shards(headers: Sequence[GgufFile]) -> None:
     """ModelError for a shard that is of another model, or has the name of another shard."""
     for number, header in enumerate(headers):
-        said, count = (header.metadata.get(f"split.{key}") for key in ("no", "count"))
-        if isinstance(said, int) and isinstance(count, int) and (said, count) != (number, len(headers)):
+        own_number, count = (header.metadata.get(f"split.{key}") for key in ("no", "count"))
+        if isinstance(own_number, int) and isinstance(count, int) and (own_number, count) != (number, len(headers)):
             raise ModelError(
-                f"{header.path}: its header says shard {said + 1} of {count}, and its name shard {number + 1} "
+                f"{header.path}: its header says shard {own_number + 1} of {count}, and its name shard {number + 1} "
                 f"of {len(headers)}; is it of another model? Download it again"
             )
     tensors = sum(len(header.tensors) for header in headers)
