@@ -1,11 +1,11 @@
-"""Time linear layers on the blocks of GGUF files: one row in milliseconds, several rows by that, beside what bounds them.
+"""Time linear layers on the blocks of GGUF files: one row in milliseconds, several rows by that, and their bounds.
 
-    python -m tools.packed_products --shapes 576x960,576x576,576x3072,1536x576 --formats Q4_1,Q4_0,Q4_K,Q8_0 --rows 1,4,8,16
+    python -m tools.packed_products --shapes 576x960,576x576,576x3072,1536x576 --formats Q4_1,Q8_0 --rows 1,4,8,16
 
 The weights are random. There are so many layers of each shape that no cache holds them, as in a model, and formats and
-rows are timed in turn; the minimum counts, of CPU time with one thread, so other programs disturb less. The bound is the
-larger of reading the weights, which one row takes, and of the dot products of all rows: with AVX512-VNNI one
-instruction multiplies 64 pairs, and `--ghz` says how many cycles a nanosecond has, of two such instructions each.
+rows are timed in turn; the minimum counts, of CPU time with one thread, so other programs disturb less. With `--ghz`,
+the clock of the CPU, each cost has its bound: a pass reads the weights, as one row does, and multiplies. An instruction
+of AVX512-VNNI multiplies 64 weights, others the sums of 32 inputs by their scales, and two of them begin in a cycle.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import torch
 from specchat.forward.linear.packed_linear import PACKED_FORMATS, PackedLinear, StoredBlocks, packed_linear
 from specchat.forward.native.native_ops import native_kernels
 
-PAIRS, PRODUCTS_PER_CYCLE = 64, 2  # of an instruction of AVX512-VNNI; instructions in a cycle
+BLOCK_WEIGHTS, PRODUCTS, PER_CYCLE = 1024, 16, 2  # 32 inputs of 32 outputs; dot products of a row; those of a cycle
+SCALED = {"Q4_1": 6, "Q5_1": 6, "Q4_K": 6, "Q5_K": 6, "Q6_K": 8}  # its multiplications with scales and minimums
 CODE_LIMIT = 61  # bytes below it are small numbers also where they are read as a half float
 
 
@@ -42,9 +43,10 @@ def pass_seconds(layers: Sequence[PackedLinear], batches: Mapping[int, torch.Ten
     return clock() - started_at
 
 
-def bound(count: int, weights: int, seconds: float, ghz: float, threads: int) -> float:
-    """The shortest pass over so many rows, by one over a row that takes these seconds."""
-    return max(count * weights / (PAIRS * PRODUCTS_PER_CYCLE * ghz * 1e9 * threads) / seconds, 1.0)
+def bound(name: str, count: int, weights_per_second: float, ghz: float, threads: int) -> float:
+    """The cost of a pass over so many rows, at least, by that of one row, which reads so many weights in a second."""
+    instructions = count * (PRODUCTS + SCALED.get(name, 4)) / BLOCK_WEIGHTS  # for each weight
+    return max(instructions * weights_per_second / (PER_CYCLE * ghz * 1e9 * threads), 1.0)
 
 
 def main() -> None:
@@ -84,8 +86,9 @@ def main() -> None:
         row = [name, f"{read * 8 / weights:.2f}", f"{first * 1e3 * len(shapes) / len(all_layers):.3f}"]
         row.append(f"{read / first / 1e9:.1f}")
         for count in counts[1:]:
-            least = f", {bound(count, weights, first, arguments.ghz, arguments.threads):.2f}" if arguments.ghz else ""
-            row.append(f"{best[name, count] / first:.2f}{least}")
+            cost = f"{best[name, count] / first:.2f}"
+            least = bound(name, count, weights / first, arguments.ghz, arguments.threads) if arguments.ghz else 0.0
+            row.append(f"{cost}, {least:.2f}" if arguments.ghz else cost)
         print(f"| {' | '.join(row)} |")
 
 

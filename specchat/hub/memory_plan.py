@@ -86,7 +86,7 @@ STORAGE_FORMATS: Mapping[str, Callable[[Matrix], float]] = {
     "mxfp4": lambda matrix: BF16_BYTES * matrix.parameters,  # published so: only its experts are quantized
 }
 QUANTIZED_FORMATS = ("gguf4", "gguf5", "gguf6", "gguf8", "int8", "fp8", "nf4", "nf4-double")
-FITTING_FORMATS = ("bf16", "int8", "nf4")
+FITTING_FORMATS = ("bf16", *KEPT_FORMATS)
 INT4_CHECKPOINTS = ("awq", "gptq")  # a GPU multiplies them in the format "int4", the others convert them
 
 

@@ -6,14 +6,12 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from hashlib import blake2b
 from pathlib import Path
 from threading import Event as Flag
 from time import monotonic
 
 import torch
 
-from specchat import forward
 from specchat.chat.drafted_text import DraftedText, LoadedModels
 from specchat.chat.events import Event
 from specchat.chat.events import LoadingProgress as LoadingEvent
@@ -58,6 +56,7 @@ from specchat.text.tokenizer import Tokenizer, check_same_tokens
 from specchat.threads import ThreadWatchdog, is_thread_count_set, threads_for
 from specchat.weights.gguf.gguf_file import forget_headers, size_and_time
 from specchat.weights.gguf.gguf_preparation import Report
+from specchat.weights.kept_weights import digest_of_passes
 from specchat.weights.kv_files import KVFiles, kv_identity
 from specchat.weights.load import load_model
 from specchat.weights.load_options import EMBEDDED
@@ -334,7 +333,7 @@ def _kv_files(profile: Profile, plan: LoadPlan, target: Model) -> KVFiles | None
         return None
     files = sorted(_folder(plan.target).iterdir())
     identity = {
-        "code": _digest_of_passes(),
+        "code": digest_of_passes(),
         "model": [profile.models.target, [(each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in files]],
         "form": [plan.target.options.quant_format, target.bytes, _kv_form(target), plan.target.options.exact],
         "rows": layout.shapes,
@@ -355,15 +354,6 @@ def _kv_form(target: Model) -> str:
     """The dtype of passes, and the format of a KV cache that has another."""
     layout = target.pool.layout
     return f"{layout.dtype}, int8 KV cache" if layout.is_int8 else str(layout.dtype)
-
-
-def _digest_of_passes() -> str:
-    """Of the code that computes rows: other code may round differently."""
-    digest = blake2b(digest_size=8)
-    code = Path(forward.__file__).parent.rglob("*.*")
-    for path in sorted(each for each in code if each.suffix in (".py", ".cpp", ".h")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 def _device_name(model: Model) -> str:

@@ -238,7 +238,7 @@ class LoadPlan:
     def offered_draft(self) -> str:
         """One line about a smaller model on this disk that could draft, "" for none; vocabularies are read for it."""
         path = self.target.gguf or self.target.folder
-        may_offer = self.may_offer_draft and not self.refusal
+        may_offer = self.may_offer_draft and not (self.refusal or self.given_way)
         name = draft_on_disk(path) if may_offer and path is not None else None
         if name is None:
             return ""

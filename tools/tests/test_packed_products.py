@@ -20,8 +20,10 @@ def test_each_format_has_a_line_with_its_bits_a_time_and_the_cost_of_more_rows(m
     assert all(float(number) >= 0 for row in cells for number in row[2:]) and len(cells[0]) == 5
 
 
-def test_more_rows_take_as_long_as_their_dot_products_or_as_reading_the_weights():
-    second_of_products = int(packed_products.PAIRS * packed_products.PRODUCTS_PER_CYCLE * 4e9)
+def test_more_rows_cost_as_much_as_multiplying_or_as_reading_the_weights():
+    blocks_per_second = 4e9 * packed_products.PER_CYCLE / 160  # in which eight rows of Q4_0 are multiplied
+    weights_per_second = blocks_per_second * packed_products.BLOCK_WEIGHTS
 
-    assert 1.0 == packed_products.bound(2, second_of_products, seconds=4.0, ghz=4.0, threads=1)
-    assert 2.0 == packed_products.bound(8, second_of_products, seconds=4.0, ghz=4.0, threads=1)
+    assert 1.0 == packed_products.bound("Q4_0", 4, weights_per_second, ghz=4.0, threads=1)
+    assert 1.0 == packed_products.bound("Q4_0", 8, weights_per_second, ghz=4.0, threads=1)
+    assert 2.0 == packed_products.bound("Q4_0", 16, weights_per_second, ghz=4.0, threads=1)

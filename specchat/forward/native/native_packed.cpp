@@ -13,6 +13,7 @@
 // Formats with super-blocks have half floats for each 256 inputs and bytes for each group.
 // The groups of BLOCKS blocks take turns: they are multiplied together, so that an activation is loaded once for all.
 
+#include <cstdlib>
 #include <vector>
 
 #include "native_kernels.h"
@@ -333,31 +334,50 @@ struct GroupProducts {
 #endif
 };
 
+// Where the weights of one input lie in packed blocks, all of which have them in the same place: bytes from the
+// beginning, those of the first of BLOCKS blocks, and how far words are shifted to the right, and their upper bits back.
+struct InputPlace {
+    int32_t super, header, codes, upper, shift, upper_shift, upper_back;
+};
+
+template <class F>
+inline InputPlace place_of_input(int32_t input) {
+    const int number = input / GROUP, word = input % GROUP / 4, part = input % GROUP * F::SCALES / GROUP;
+    const int stored = F::BITS == 8 ? word : word % (WORDS / 2), byte = input % 4 * 8;
+    const int super = int(F::block_bytes(SUPER_GROUPS)) * (number / SUPER_GROUPS);
+    const int group = super + BLOCKS * F::SUPER_BYTES + number % SUPER_GROUPS * F::GROUP_BYTES;
+    InputPlace place{};
+    place.super = super;
+    place.header = group + part * LANES * (F::IS_SUPER ? 1 : 2);
+    place.codes = group + F::codes(0) + stored * int(sizeof(Codes));
+    place.shift = byte + (word == stored ? 0 : 4);
+    if constexpr (F::IN_PLANES) {
+        const int shift = byte + F::upper_shift(word);
+        place.upper = group + F::codes(0) + (WORDS / 2 + word % F::UPPER_WORDS) * int(sizeof(Codes));
+        (shift < 0 ? place.upper_back : place.upper_shift) = std::abs(shift);
+    }
+    return place;
+}
+
 // The weights of one input of the LANES outputs of a block.
 template <class F>
-inline Floats weights_of_input(const uint8_t* weights, int block, int32_t input, int32_t offset) {
-    const int number = input / GROUP, word = input % GROUP / 4, part = input % GROUP * F::SCALES / GROUP;
-    const uint8_t* supers = weights + F::block_bytes(SUPER_GROUPS) * (number / SUPER_GROUPS);
-    const uint8_t* super = supers + block * F::SUPER_BYTES;
-    const uint8_t* group = supers + BLOCKS * F::SUPER_BYTES + number % SUPER_GROUPS * F::GROUP_BYTES;
-    const uint8_t* from = group + F::header(block);
-    const int stored = F::BITS == 8 ? word : word % (WORDS / 2);
-    const int shift = input % 4 * 8 + (word == stored ? 0 : 4);
+inline Floats weights_of_input(const uint8_t* weights, int block, const InputPlace& place, int32_t offset) {
     Words codes;
-    std::memcpy(&codes, group + F::codes(block) + stored * sizeof codes, sizeof codes);
-    codes = (codes >> shift) & (F::BITS == 8 ? 255 : 15);
+    std::memcpy(&codes, weights + place.codes + block * F::CODE_BYTES, sizeof codes);
+    codes = (codes >> place.shift) & (F::BITS == 8 ? 255 : 15);
     if constexpr (F::IN_PLANES) {
         Words upper;
-        const int place = WORDS / 2 + word % F::UPPER_WORDS;
-        std::memcpy(&upper, group + F::codes(block) + place * sizeof upper, sizeof upper);
-        codes |= (upper >> (input % 4 * 8) & 255) << 4 >> (F::upper_shift(word) + 4) & F::UPPER_BITS;
+        std::memcpy(&upper, weights + place.upper + block * F::CODE_BYTES, sizeof upper);
+        codes |= upper >> place.upper_shift << place.upper_back & F::UPPER_BITS;
     }
     const Floats numbers = __builtin_convertvector((Ints)codes - (F::HAS_MINIMUM ? 0 : offset), Floats);
+    const uint8_t *super = weights + place.super + block * F::SUPER_BYTES;
+    const uint8_t *from = weights + place.header + block * F::HEADER_BYTES;
     if (!F::IS_SUPER) {
-        const Floats scaled = numbers * load_halves(from + 2 * part * LANES);
+        const Floats scaled = numbers * load_halves(from);
         return F::HAS_MINIMUM ? scaled + load_halves(from + 2 * F::SCALES * LANES) : scaled;
     }
-    const Floats scaled = numbers * (load_halves(super) * load_bytes(from + part * LANES));
+    const Floats scaled = numbers * (load_halves(super) * load_bytes(from));
     return F::HAS_MINIMUM ? scaled + load_halves(super + 2 * LANES) * load_bytes(from + F::SCALES * LANES) : scaled;
 }
 
@@ -411,26 +431,57 @@ struct WeightReader {
 
 typedef float Sums[ROW_BLOCK][BLOCKS][LANES];
 
-// Adds the outliers of the first `count` rows to their sums. Outliers are often numbers of the same input, whose weights
-// are then read once.
+// An outlier, and where its weights are; those of the one before it are the same where both are numbers of one input.
+struct PlacedOutlier {
+    InputPlace place;
+    int32_t row;
+    bool has_new_input;
+    float number;
+};
+
+// The outliers of rows that are multiplied together. They are placed once for all packed blocks.
 template <class F>
-inline void add_outliers(const RowBlock& rows, int64_t count, const uint8_t* weights, int32_t offset, Sums& sums) {
-    Floats numbers[BLOCKS];
-    for (int64_t i = rows.starts[0], input = -1; i < rows.starts[count]; i++) {
-        const Outlier& outlier = rows.outliers[i];
-        for (int block = 0; block < BLOCKS; block++) {
-            if (outlier.input != input) numbers[block] = weights_of_input<F>(weights, block, outlier.input, offset);
-            float* to = sums[outlier.row][block];
-            const Floats sum = load_floats(to) + numbers[block] * outlier.number;
-            std::memcpy(to, &sum, sizeof sum);
+struct PlacedOutliers {
+    const PlacedOutlier *first, *last;
+
+    PlacedOutliers(const RowBlock& rows, int64_t count) {
+        thread_local std::vector<PlacedOutlier> buffer;
+        PlacedOutlier* to = sized(buffer, rows.starts[count] - rows.starts[0]);
+        first = to;
+        for (int64_t i = rows.starts[0], input = -1; i < rows.starts[count]; input = rows.outliers[i++].input) {
+            const Outlier& each = rows.outliers[i];
+            *to++ = {place_of_input<F>(each.input), each.row, each.input != input, each.number};
         }
-        input = outlier.input;
+        last = to;
     }
-}
+
+    // Adds them to the sums of their rows.
+    void add(const uint8_t* weights, int32_t offset, Sums& sums) const {
+        Floats numbers[BLOCKS];
+        for (const PlacedOutlier* each = first; each < last; each++)
+            for (int block = 0; block < BLOCKS; block++) {
+                if (each->has_new_input) numbers[block] = weights_of_input<F>(weights, block, each->place, offset);
+                float* to = sums[each->row][block];
+                const Floats sum = load_floats(to) + numbers[block] * each->number;
+                std::memcpy(to, &sum, sizeof sum);
+            }
+    }
+
+    // Adds them to the sums of the only row.
+    void add(const uint8_t* weights, int32_t offset, Floats (&sums)[BLOCKS]) const {
+        Floats added[BLOCKS];
+        for (int block = 0; block < BLOCKS; block++) added[block] = sums[block];
+        for (const PlacedOutlier* each = first; each < last; each++)
+            for (int block = 0; block < BLOCKS; block++)
+                added[block] += weights_of_input<F>(weights, block, each->place, offset) * each->number;
+        for (int block = 0; block < BLOCKS; block++) sums[block] = added[block];
+    }
+};
 
 // The first ROWS rows times OUTPUTS outputs.
 template <class F, int ROWS>
-inline void multiply_rows(const RowBlock& rows, const uint8_t* weights, int32_t offset, Sums& out) {
+inline void multiply_rows(const RowBlock& rows, const PlacedOutliers<F>& outliers, const uint8_t* weights,
+                          int32_t offset, Sums& out) {
     Floats sums[ROWS][BLOCKS] = {};
     WeightReader<F> reader{weights};
     for (int64_t index = 0; index < rows.groups; index++) {
@@ -439,12 +490,13 @@ inline void multiply_rows(const RowBlock& rows, const uint8_t* weights, int32_t 
         const int64_t first = index * rows.height;
         GroupProducts<F, ROWS>{groups, rows.integers + first * GROUP, rows.scales + first}.add_to(sums, offset);
     }
+    if constexpr (ROWS == 1) outliers.add(weights, offset, sums[0]);
     for (int row = 0; row < ROWS; row++)
         for (int block = 0; block < BLOCKS; block++) {
             const Floats sum = sums[row][block];  // a copy: of numbers with an address, compilers store each sum
             std::memcpy(out[row][block], &sum, sizeof sum);
         }
-    add_outliers<F>(rows, ROWS, weights, offset, out);
+    if constexpr (ROWS > 1) outliers.add(weights, offset, out);
 }
 
 #if defined(HAS_TILES)
@@ -538,7 +590,8 @@ struct TileBuffers {
 // All rows times OUTPUTS outputs. Numbers of rows up to the next multiple of ADDED_ROWS are computed from what lies
 // there, and nobody reads them.
 template <class F>
-void multiply_tiles(const RowBlock& rows, const uint8_t* weights, int32_t offset, TileBuffers<F>& buffers, Sums& out) {
+void multiply_tiles(const RowBlock& rows, const PlacedOutliers<F>& outliers, const uint8_t* weights, int32_t offset,
+                    TileBuffers<F>& buffers, Sums& out) {
     constexpr int GROUPS = TileChunk<F>::GROUPS;
     const int64_t last = (rows.groups - 1) / GROUPS;  // chunk
     const int rest = int(rows.groups - last * GROUPS);
@@ -562,7 +615,7 @@ void multiply_tiles(const RowBlock& rows, const uint8_t* weights, int32_t offset
     for (int row = 0; row < int(rows.height); row++)
         for (int block = 0; block < BLOCKS; block++)
             std::memcpy(out[row][block], &buffers.sums[block][row], sizeof(Floats));
-    add_outliers<F>(rows, rows.height, weights, offset, out);
+    outliers.add(weights, offset, out);
 }
 
 #endif
@@ -815,6 +868,7 @@ void multiply_row_block(const RowBlock& rows, int64_t first_row, const uint8_t* 
     for (int64_t row = 0, count; row < rows.height; row += count) {
         count = rows_together(rows.height - row);
         const RowBlock together = rows.from_row(row);
+        const PlacedOutliers<F> outliers(together, count);
         const auto run = [&](const auto& multiply) {
             for (int64_t packed = first; packed < last; packed++) {
                 multiply(weights + packed * block_bytes);
@@ -822,13 +876,15 @@ void multiply_row_block(const RowBlock& rows, int64_t first_row, const uint8_t* 
             }
         };
         const auto run_rows = [&](auto size) {
-            run([&](const uint8_t* from) { multiply_rows<F, decltype(size)::value>(together, from, offset, sums); });
+            run([&](const uint8_t* from) {
+                multiply_rows<F, decltype(size)::value>(together, outliers, from, offset, sums);
+            });
         };
 #if defined(HAS_TILES)
         if (uses_tiles(count)) {
             TileBuffers<F> buffers;
             load_tile_config<F>(count);
-            run([&](const uint8_t* from) { multiply_tiles<F>(together, from, offset, buffers, sums); });
+            run([&](const uint8_t* from) { multiply_tiles<F>(together, outliers, from, offset, buffers, sums); });
             _tile_release();
             continue;
         }
