@@ -73,6 +73,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "gemma2": {"tie_word_embeddings": True},
     "gemma3_text": {"tie_word_embeddings": True, "num_hidden_layers": 7},
     "mixtral": {"sliding_window": None},
+    "gpt_oss (plain RoPE)": {"rope_parameters": {"rope_type": "default", "rope_theta": 150000.0}},
     "olmoe": {"num_key_value_heads": 4},  # llama.cpp has norms of keys as wide as those of queries
     "qwen2_moe": {"shared_expert_intermediate_size": 32},
     "qwen3_moe": {"norm_topk_prob": True},
@@ -103,7 +104,8 @@ SPECIAL: dict[str, dict[str, Any]] = {
 FAMILIES = (
     "llama", "mistral", "ministral3", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "gemma4_text",
     "gemma4_text (31B)", "phi3", "smollm3", "seed_oss", "olmo2", "olmo3", "exaone4", "granite",
-    "granitemoehybrid (dense)", "mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "gpt_oss", "qwen3_5_text",
+    "granitemoehybrid (dense)", "mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "gpt_oss", "gpt_oss (plain RoPE)",
+    "qwen3_5_text",
     "qwen3_5_moe_text", "qwen3_next", "gemma4_text (experts)", "glm4", "glm4_moe", "glm4_moe_lite", "deepseek_v3",
     "lfm2", "lfm2_moe", "granitemoe", "granitemoehybrid", "deepseek_v2", "llama4_text",
 )  # fmt: skip
