@@ -70,8 +70,9 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "mistral": {"sliding_window": None},  # as in the published ones: GGUF does not say it
     "ministral3": {"sliding_window": None},
     "gemma": {"tie_word_embeddings": True},  # the converter leaves an output matrix of a Gemma out
-    "gemma2": {"tie_word_embeddings": True},
-    "gemma3_text": {"tie_word_embeddings": True, "num_hidden_layers": 7},
+    "gemma2": {"tie_word_embeddings": True, "query_pre_attn_scalar": 16},  # the file does not say the scale of queries
+    "gemma3_text": {"tie_word_embeddings": True, "query_pre_attn_scalar": 16, "num_hidden_layers": 7},
+    "phi3": {"sliding_window": None},  # llama.cpp does not compute the windows of Phi-3
     "mixtral": {"sliding_window": None},
     "gpt_oss (plain RoPE)": {"rope_parameters": {"rope_type": "default", "rope_theta": 150000.0}},
     "olmoe": {"num_key_value_heads": 4},  # llama.cpp has norms of keys as wide as those of queries
