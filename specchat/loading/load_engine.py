@@ -184,6 +184,7 @@ def load_engine(
     _capture_graphs(resources, progress)
     learned = learned_file(_cost_identity(profile, plan, resources))
     costs, state = learned.load()
+    costs.widths = resources.target.graph_widths
     corpus = read_reference_corpus(EMBEDDED / "reference.jsonl") if plan.target.source == "embedded" else None
     notices = (*_notices(plan, resources), *filter(None, [learned.fault]))
     kv_files = _kv_files(profile, plan, resources.target)
