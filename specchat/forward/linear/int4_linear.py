@@ -60,6 +60,11 @@ class Int4Weight:
         return replace(parts[0], words=words, groups=groups)
 
     @property
+    def numbers_dtype(self) -> torch.dtype | None:
+        """None: of 4 bits."""
+        return None
+
+    @property
     def out_features(self) -> int:
         return self.words.shape[1]
 
@@ -123,11 +128,10 @@ def int4_matmul(device: torch.device, dtype: torch.dtype) -> Int4Matmul | None:
     """The kernel of this device; None without one, or when a test gives other results than dequantized weights."""
     if (kernels := triton_module("triton_linear", device)) is None:
         return None
-    multiply: Int4Matmul = kernels.int4_product
+    multiply: Int4Matmul = kernels.packed_product
     return multiply if passes(lambda: _is_right(multiply, device, dtype), "kernels for 4-bit weights") else None
 
 
-@torch.inference_mode()
 def _is_right(multiply: Int4Matmul, device: torch.device, dtype: torch.dtype) -> bool:
     outputs, inputs, group_size = 128, 5 * 256, 128  # whole tiles and several splits, as in a model
     numbers = torch.arange(outputs * inputs).view(outputs, inputs).mul_(7).remainder_(16).to(torch.uint8)
@@ -135,7 +139,14 @@ def _is_right(multiply: Int4Matmul, device: torch.device, dtype: torch.dtype) ->
     zeros = torch.arange(groups * outputs).view(groups, outputs).remainder_(16)
     scales = sample_tensor(torch.float16, groups, outputs) / inputs
     weight = Int4Weight.pack(numbers, zeros, scales, group_size).to(device)
-    rows = sample_tensor(dtype, SAMPLE_ROWS[-1], inputs).to(device)
-    ours, expected = multiply(rows, weight, None), functional.linear(rows, weight.dequantized(dtype))
-    is_invariant = all(torch.equal(multiply(rows[:count], weight, None), ours[:count]) for count in SAMPLE_ROWS)
-    return is_invariant and torch.allclose(ours, expected, TOLERANCE[dtype], TOLERANCE[dtype])
+    return multiplies_right(lambda rows: multiply(rows, weight, None), weight.dequantized(dtype))
+
+
+@torch.inference_mode()
+def multiplies_right(product: Callable[[Tensor], Tensor], weight: Tensor) -> bool:
+    """Whether the product with a weight is that with floats [out, in], and a row has its bits in every batch."""
+    tolerance, rows = TOLERANCE[weight.dtype], sample_tensor(weight.dtype, SAMPLE_ROWS[-1], weight.shape[1])
+    rows = rows.to(weight.device)
+    ours, expected = product(rows), functional.linear(rows, weight)
+    is_invariant = all(torch.equal(product(rows[:count]), ours[:count]) for count in SAMPLE_ROWS)
+    return is_invariant and torch.allclose(ours, expected, tolerance, tolerance)
