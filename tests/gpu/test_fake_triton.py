@@ -6,11 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from torch.nn import functional
 
 pytest.importorskip("triton", reason="Triton has no release for this platform")
 
+from specchat.drafters.eagle.dynamic_tree import TreeConfig
+from specchat.drafters.eagle.eagle_drafter import EagleDrafter
+from specchat.drafters.eagle.head import EagleHead
 from specchat.engine.decode import Generation, GenerationConfig
-from specchat.engine.drafter import Drafter
+from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.sampling import NoiseInputs, Sampler
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits
@@ -18,12 +22,16 @@ from specchat.forward.cuda import triton_attention, triton_rows
 from specchat.forward.cuda.cuda_graphs import device_noise, noise_header, noise_keys
 from specchat.forward.cuda.triton_ops import TritonOps, is_tree_invariant, triton_ops
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
+from specchat.forward.linear.byte_linear import ByteLinear, byte_matmul
 from specchat.forward.linear.int4_linear import Int4Linear, int4_matmul
+from specchat.forward.linear.linear import WeightSource
+from specchat.forward.linear.quant_linear import hardware_warning, quant_linear
 from specchat.forward.llama.llama import LlamaModel
 from specchat.weights.llama_weights import load_llama
 from tests.each_row import each_row
 from tests.fake_gpu import FakeGpu, fake_gpu
 from tests.tiny import Chaos, target
+from tests.tiny_heads import drafter_of, read
 from tests.triton_interpreter import IS_INTERPRETED, interpreted_kernels
 from tests.weights.four_bits import save_network
 
@@ -33,7 +41,9 @@ pytestmark = [
 ]
 SIZES = AttentionDimensions(2, 1, 16, 1e-6)
 GREEDY = Sampler()
+TEXT = [7, 3, 9, 12, 40, 41, 42, 60, 61] * 8
 MOST_LAUNCHES_PER_LAYER, LAUNCHES_OF_A_CHOICE = 12, 2
+MOST_LAUNCHES_OF_A_TREE, LAUNCHES_OF_A_PRODUCT = 120, 2
 
 
 @pytest.fixture(autouse=True)
@@ -190,3 +200,58 @@ def test_a_tree_that_is_wider_than_a_mask_of_bits_is_left_to_torch():
             logits.append(model.forward(tree, generation.cache).logits.cpu())
 
     assert torch.allclose(*logits, atol=1e-4)
+
+
+@each_row("weights", ["int8", "fp8"])
+def test_a_product_with_eight_bits_is_at_most_two_launches(weights):
+    byte_matmul.cache_clear()
+    matrix = torch.randn(48, 720, generator=torch.Generator().manual_seed(1))
+    for dtype, bias in ((torch.bfloat16, None), (torch.float32, torch.ones(48))):
+        source = WeightSource.from_tensor(matrix.to(dtype).cuda())
+        linear = quant_linear(source, weights, None if bias is None else bias.cuda())
+        rows = torch.randn(3, 720, generator=torch.Generator().manual_seed(2)).to(dtype).cuda()
+        before = FakeGpu.current().launches
+        out = linear(rows)
+
+        assert isinstance(linear, ByteLinear) and linear.is_batch_invariant
+        assert FakeGpu.current().launches - before <= LAUNCHES_OF_A_PRODUCT
+        expected = functional.linear(rows.cpu().double(), linear.weight.dequantized(torch.float64).cpu())
+        assert torch.allclose(out.cpu().double(), expected + (0 if bias is None else 1), 0.01, 0.05)
+        assert linear.bytes == 48 * 768 + 4 * 48 + (0 if bias is None else 4 * 48)
+        assert not hardware_warning(weights, torch.device("cuda"))
+
+
+@each_row("kind, sampler", [("eagle3", GREEDY), ("mtp", Sampler(1.0, seed=4))])
+def test_an_eagle_tree_of_kernels_is_that_of_the_host(kind, sampler, monkeypatch):
+    """Of a text that is longer than the window of the head. The target is computed by torch, which is quicker here."""
+    config, shapes = TreeConfig(3, 2, 6, min_level_probability=0.0), list[tuple[list[int], list[int]]]()
+    for device in ("cuda", "cpu"):
+        with monkeypatch.context() as patch:
+            patch.setenv("SPECCHAT_KERNELS", "none")
+            model = target("dense-llama", device=device)
+        drafter = drafter_of(kind, model, config)
+        writing = Generation(model, (drafter,))
+        read(writing, TEXT)
+        tree = drafter.propose(DraftContext(writing.tokens, sampler, 6, None))
+        if device == "cuda":
+            assert isinstance(drafter, EagleDrafter) and drafter.head.reads_cache_rows and drafter.head.graphs
+        shapes.append((tree.tokens, tree.parents))
+
+    assert shapes[0] == shapes[1]
+    assert len(shapes[0][0]) == 7
+
+
+def test_an_eagle_tree_is_at_most_120_launches(gpu):
+    """What a graph replays: the pairs of the text, five levels with their ranking, and the packed result."""
+    model = gpu_model()
+    drafter = drafter_of("eagle3", model, TreeConfig())
+    assert isinstance(drafter, EagleDrafter) and isinstance(drafter.head, EagleHead)
+    drafter.head.capture = None
+    writing = Generation(model, (drafter,))
+    read(writing, [7, 3, 9, 12, 40, 41])
+    context = DraftContext(writing.tokens, GREEDY, 16, None)
+    drafter.propose(context)  # compared with torch
+    gpu.reset()
+    drafter.propose(context)
+
+    assert 0 < gpu.launches <= MOST_LAUNCHES_OF_A_TREE

@@ -21,7 +21,7 @@ from specchat.forward.linear.linear import TOLERANCE, sample_tensor
 from specchat.forward.llama.variations import SILU, Activation, SwiGluClamp
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-MAX_HEAD_SIZE = 256  # keys and values of a block lie in the memory of a multiprocessor
+MAX_HEAD_SIZE = 512  # keys and values of a block lie in the memory of a multiprocessor
 SAMPLE_TREE = (-1, 0, 0, 2, 3)  # parents
 SAMPLE_LENGTH = triton_attention.SPLIT_KEYS - 2  # the paths of the tree cross the border of a split
 
@@ -54,14 +54,16 @@ class TritonOps(TorchOps):
         if batch.cache_rows is None or is_partly_rotated:
             return super().attention(inputs, batch, layer, window)
         queries = triton_rows.qk_norm_rope(inputs, self.dimensions, batch.cache_rows, layer)
-        return triton_attention.attention(queries, batch.cache_rows, layer, self.dimensions, window)
+        windows = [each for each in (window, batch.cache_rows.window) if each is not None]
+        window = min(windows, default=None)
+        return triton_attention.attention(queries, batch.cache_rows, layer, self.dimensions, window, inputs.sinks)
 
 
 @lru_cache
 def triton_ops(dimensions: AttentionDimensions, dtype: torch.dtype, device: torch.device) -> TritonOps | None:
     """The kernels for this dtype and GPU; None, with a line in the log, where they fail or give other results."""
     is_possible = dtype in DTYPES and dimensions.head_size <= MAX_HEAD_SIZE and dimensions.head_size % 2 == 0
-    if not is_possible or dimensions.normalizes_values or dimensions.has_sinks:  # which no kernel does
+    if not is_possible:
         return None
     ops = TritonOps(dimensions)
 
