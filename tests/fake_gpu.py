@@ -89,6 +89,9 @@ class GpuTensor(Tensor):
     def cpu(self) -> Tensor:
         return self.to(CPU)
 
+    def contiguous(self) -> Tensor:  # type: ignore[override]
+        return self if self.inner.is_contiguous() else torch.clone(self, memory_format=torch.contiguous_format)
+
     def bool(self) -> Tensor:
         return self.to(torch.bool)
 

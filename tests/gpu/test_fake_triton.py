@@ -18,8 +18,8 @@ from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.sampling import NoiseInputs, Sampler
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits
-from specchat.forward.cuda import triton_attention, triton_rows
-from specchat.forward.cuda.cuda_graphs import device_noise, noise_header, noise_keys
+from specchat.forward.cuda import kernel_trial, triton_attention, triton_rows
+from specchat.forward.cuda.cuda_graphs import CudaGraphCapture, device_noise, noise_header, noise_keys
 from specchat.forward.cuda.triton_ops import TritonOps, is_tree_invariant, triton_ops
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
 from specchat.forward.linear.byte_linear import ByteLinear, byte_matmul
@@ -83,6 +83,22 @@ def test_the_text_is_that_of_the_cpu(has_graphs, drafter):
     assert isinstance(on_cpu, LlamaModel)
 
     assert text(gpu_model(has_graphs=has_graphs), drafter) == text(on_cpu, Drafter())
+
+
+@pytest.mark.parametrize("family", ["gpt_oss", "gemma4"])
+def test_sinks_normalized_values_and_shared_keys_have_kernels(family):
+    tree, logits = DraftTree(7), list[torch.Tensor]()
+    tree.add(9, tree.add(8, 0))
+    tree.add(10, 0)
+    for device in ("cuda", "cpu"):
+        model = target(f"dense-{family}", device=device)
+        assert isinstance(model, LlamaModel) and (device == "cpu" or isinstance(model.ops, TritonOps))
+        generation = Generation(model)
+        with model.pool.acquire_slot(generation.cache, 64):
+            model.prefill([5, 6, 7], generation.cache)
+            logits.append(model.forward(tree, generation.cache).logits.cpu())
+
+    assert torch.allclose(*logits, atol=1e-4)
 
 
 def test_a_layer_launches_at_most_twelve_kernels(gpu):
@@ -149,9 +165,32 @@ def test_a_gpu_for_which_nothing_can_be_compiled_is_used_by_torch(monkeypatch, c
     assert "please set" not in caplog.text
 
 
-@each_row("sizes, dtype", [(SIZES, torch.float64), (AttentionDimensions(2, 1, 257, 1e-6), torch.float32)])
+@each_row("sizes, dtype", [(SIZES, torch.float64), (AttentionDimensions(2, 1, 514, 1e-6), torch.float32)])
 def test_other_dtypes_and_sizes_are_left_to_torch(sizes, dtype):
     assert type(select_fused_ops(sizes, like(dtype))) is TorchOps
+
+
+@each_row("seconds, kind", [([1.0, 2.0], TritonOps), ([2.0, 1.0], TorchOps)])
+def test_without_tensor_cores_kernels_are_used_where_they_are_faster(seconds, kind, monkeypatch, caplog, tmp_path):
+    """What was measured is known at the next start, for this GPU, these versions and these sizes."""
+    measured = iter(seconds)
+    triton_ops.cache_clear()
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (7, 5))
+    monkeypatch.setattr(kernel_trial, "remembered_file", lambda *about: tmp_path / f"{kind.__name__}.json")
+    monkeypatch.setattr(kernel_trial, "_seconds_of", lambda *_: next(measured))
+
+    assert type(select_fused_ops(SIZES, like())) is kind
+    triton_ops.cache_clear()
+    assert type(select_fused_ops(SIZES, like())) is kind
+    assert ("slower than torch here" in caplog.text) or kind is TritonOps
+
+
+def test_kernels_are_timed_in_graphs(gpu):
+    calls = list[int]()
+
+    assert kernel_trial._seconds_of(lambda: calls.append(1), CudaGraphCapture(like().device), like().device) > 0
+    assert len(calls) == 2 * kernel_trial.TIMED_CALLS  # prepared, and captured
+    assert gpu.replays == kernel_trial.TIMED_REPLAYS
 
 
 def test_kernels_can_be_turned_off(monkeypatch):

@@ -32,12 +32,11 @@ from specchat.engine.sampling import NO_NOISE, DeviceNoise, NoiseInputs
 from specchat.errors import first_line
 from specchat.forward.attention import AttentionMask
 from specchat.forward.batch import EXACT_ROWS, CacheRows, ForwardBatch, ForwardDepth, Nodes, chain_nodes
-from specchat.forward.cuda.kernel_trial import triton_module
+from specchat.forward.cuda.kernel_trial import Capture, triton_module
 
 HEADER_NUMBERS = 5
 MAX_VOCABULARY = 2**31 - 1
 
-Capture = Callable[[Callable[[], None]], Callable[[], None]]  # prepares a function, and returns its replay
 Result = TypeVar("Result")
 
 log = logging.getLogger(__name__)

@@ -20,6 +20,7 @@ import triton.language as tl
 from torch import Tensor
 
 from specchat.devices import compute_capability, multiprocessors
+from specchat.forward.cuda.kernel_trial import TENSOR_CORES
 from specchat.forward.linear.byte_linear import ByteWeight
 from specchat.forward.linear.int4_linear import Int4Weight
 
@@ -183,7 +184,6 @@ class Tile:
 
 TILES = (Tile(1, 128, 4, 3), Tile(2, 128, 4, 3), Tile(4, 128, 4, 2))  # the fastest on an H200
 SMALL_TILE = Tile(1, 32, 4, 1)  # without tensor cores
-TENSOR_CORES = (8, 0)  # the first compute capability for whose tensor cores Triton compiles
 PROGRAMS, LEAST_BLOCKS = 2, 2  # of a multiprocessor, and of a split
 
 
