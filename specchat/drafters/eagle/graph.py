@@ -126,7 +126,7 @@ class GraphTrees:
         noise, ids = self._noise(numbers), self.head.draft_to_target_ids
         passes, root = self._start(numbers, rows)
 
-        def rank(logits: Tensor, depth: int, _paths: Tensor | None = None) -> Ranking:
+        def rank(logits: Tensor, depth: int, _paths: Tensor) -> Ranking:
             return noise[depth].rank(logits, SHORTLIST, ids)
 
         if (kernels := tree_kernels(self.config, numbers.device)) is not None:
@@ -185,7 +185,7 @@ def grow_by_kernels(
     limits = kernels.TreeLimits(config.depth, config.width, MIN_LOG_PROBABILITY, config.min_level_probability)
     tree, output = kernels.GrowingTree(limits, budget), root
     for depth in range(config.depth):
-        best = rank(output.logits, depth, budget)
+        best = rank(output.logits, depth, budget)  # penalties, which need paths, have no kernel
         tokens, rows, seen = tree.add_level(best.scores, best.token_ids)
         if depth + 1 < config.depth:
             output = read(depth + 1, output.hidden_states.index_select(0, rows), tokens, seen)
