@@ -84,7 +84,7 @@ def test_the_tree_is_that_of_torch(name):
 
 
 def test_nodes_see_their_paths():
-    config, ours, theirs = CONFIGS["deep"], RandomHead(3, 0.001), RandomHead(3, 0.001)
+    config, ours, theirs = CONFIGS["deep"], RandomHead(3, 0.02), RandomHead(3, 0.02)
     budget = torch.tensor(12).to(DEVICE)
 
     grow_by_kernels(triton_tree, config, budget, ours.root, ours.rank, ours.read)
