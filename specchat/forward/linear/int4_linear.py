@@ -59,6 +59,11 @@ class Int4Weight:
         return replace(parts[0], words=words, groups=groups)
 
     @property
+    def numbers_dtype(self) -> torch.dtype | None:
+        """None: of 4 bits."""
+        return None
+
+    @property
     def out_features(self) -> int:
         return self.words.shape[1]
 
@@ -122,7 +127,7 @@ def int4_matmul(device: torch.device, dtype: torch.dtype) -> Int4Matmul | None:
     """The kernel of this device; None without one, or when a test gives other results than dequantized weights."""
     if (kernels := triton_module("triton_linear", device)) is None:
         return None
-    multiply: Int4Matmul = kernels.int4_product
+    multiply: Int4Matmul = kernels.packed_product
 
     def is_right() -> bool:
         weight = sample_weight().to(device)
