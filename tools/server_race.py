@@ -8,13 +8,14 @@ Every server has so many threads, and one computes at a time. What follows the o
 from __future__ import annotations
 
 import argparse
+import shlex
+import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from specchat.cli.main import run
 from tools.real_servers_starts import RealServer, running
 
 SPECULATION_TYPES = ("none", "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod")  # they need no draft model
@@ -56,7 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 folder = Path(stack.enter_context(TemporaryDirectory()))
                 started = stack.enter_context(running(each, folder, folder))
                 words += [option, f"{each.name}={started.root}"]
-        return run([*words, *rest])
+        ended = subprocess.call([sys.executable, "-m", "specchat", *words, *rest])
+    started_by = shlex.join(["python", "-m", "tools.server_race", *(sys.argv[1:] if arguments is None else arguments)])
+    print(f"Started by `{started_by}`.")
+    return ended
 
 
 if __name__ == "__main__":

@@ -69,7 +69,8 @@ class HiddenStates:
 class CacheRows:
     """Where a pass writes its rows and what they see, in numbers of the device that a CUDA graph reads at every replay.
 
-    Node n is written to row `first_row + length + n`. Its ancestors are those before it on its path, and itself.
+    Node n is written to row `first_row + length + n`. Its ancestors are those before it on its path, and itself. A pass
+    may compute later nodes of a tree: its rows are those from `first_node` on, and see nodes of passes before it.
     """
 
     kv: Callable[[int], tuple[Tensor, Tensor]]  # layer -> keys and values [1, KV, rows, size]
@@ -77,6 +78,8 @@ class CacheRows:
     length: Tensor  # []: committed rows, which every node sees
     ancestors: Tensor | None  # int64 [N]: bit i stands for node i; None: each node sees all before it
     kv_length: int  # at least the rows that any node sees; known to the host, and fixed in a CUDA graph
+    first_node: int = 0
+    window: int | None = None  # positions that a row of any layer sees at most
 
 
 @dataclass(frozen=True)

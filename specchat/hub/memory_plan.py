@@ -17,6 +17,7 @@ from math import ceil
 from specchat.devices import CUDA, GGUF_FORMAT, DeviceKind, missing_triton
 from specchat.engine.cache_sizes import (
     CHECKPOINT_TOKENS,
+    GRAPH_WIDTHS,
     MAX_CHECKPOINT_BYTES,
     SCALE_BYTES,
     SPARE_ROWS,
@@ -37,7 +38,7 @@ FP8_BLOCK = 128  # rows and columns of an expert that share a scale
 MXFP4_BYTES = 0.5 + 1 / 32  # per element: 32 elements share a scale of one byte
 CUDA_CONTEXT_BYTES = int(0.6 * GIB)  # a CUDA context and its kernels
 PYTHON_BYTES = int(0.5 * GIB)  # a process with torch on a CPU
-GRAPH_BYTES, GRAPHS = 16 * 2**20, 7  # vLLM reports 0.3 to 0.6 GiB for 35 CUDA graphs of a model of 8B
+GRAPH_BYTES = 16 * 2**20  # vLLM reports 0.3 to 0.6 GiB for 35 CUDA graphs of a model of 8B
 GRAPH_ROWS, GRAPH_LOGIT_COPIES = 64, 5  # of the widest graph: logits, and what adds the noise to them
 CUBLAS_WORKSPACE_BYTES, STREAMS = 32 * 2**20, 2  # cuBLAS has a workspace for each stream: computing and capturing
 MASK_BYTES_PER_KEY = 2 * 8  # bf16, repeated for the queries that share a key
@@ -213,7 +214,7 @@ def workspace_bytes(model: QuantizedModel, tokens: int, *, kind: DeviceKind = CU
     rows = logits + PREFILL_CHUNK_TOKENS * 16 * architecture.hidden_size * BF16_BYTES
     if not kind.is_gpu:
         return PYTHON_BYTES + rows
-    graphs = GRAPHS * GRAPH_BYTES + GRAPH_ROWS * GRAPH_LOGIT_COPIES * 4 * architecture.vocab_size
+    graphs = len(GRAPH_WIDTHS) * GRAPH_BYTES + GRAPH_ROWS * GRAPH_LOGIT_COPIES * 4 * architecture.vocab_size
     graphs = graphs if has_kv_arena(architecture, kind=kind) else 0
     libraries = STREAMS * CUBLAS_WORKSPACE_BYTES if kind.has_graphs else 0
     process = PYTHON_BYTES if kind.shares_main_memory else CUDA_CONTEXT_BYTES

@@ -67,6 +67,7 @@ DEFAULT_THREADS = torch.get_num_threads()
 REPORT_SECONDS = 0.25
 COMPILING = "compiling the CPU kernels, once, about 30 s"
 GIB = 2**30
+QUANTIZED_SHARE = 0.75  # of the bytes of floats: a target of fewer is quantized
 MAX_ANSWERS, MAX_ANSWERS_OF_UNKNOWN_SIZE = 16, 2  # at once; with more, each would crawl
 KV_SHARE = 0.25  # of the free memory, for the rows of answers that run at once
 MAX_ENCODED_TEXTS = 64  # of other conversations, as tokens
@@ -192,6 +193,7 @@ def load_engine(
     _capture_graphs(resources, progress)
     learned = learned_file(_cost_identity(profile, plan, resources))
     costs, state = learned.load()
+    costs.widths = resources.target.graph_widths
     corpus = read_reference_corpus(EMBEDDED / "reference.jsonl") if plan.target.source == "embedded" else None
     notices = (*_notices(plan, resources), *unusable, *filter(None, [learned.fault]))
     kv_files = _kv_files(profile, plan, resources.target)
@@ -293,16 +295,27 @@ def _load_draft(
 
 
 def _load_head(plan: HeadPlan, target_plan: ModelPlan, target: Model, progress: Progress) -> dict[str, DraftHead]:
-    """Load a head, by its kind. A self-test selects the variant if the files leave it open.
-
-    Beside a target of GGUF blocks it has 8 bits: otherwise drafting would cost more than the smaller passes save.
-    """
+    """Load a head, by its kind. A self-test selects the variant if the files leave it open."""
     assert plan.path is not None, f"{plan.source} is not fetched"
     spec = inspect_head(plan.path)
     progress(LoadingEvent(f"head {spec.kind}", 0, 0))
-    weights = BLOCKS_OF_8_BITS if target_plan.options.quant_format == GGUF_FORMAT else FLOAT_FORMAT
+    weights = head_format(target_plan, target)
     head = load_selected_head(spec, target, None, target.pool.layout.device, weights=weights)
     return {spec.kind: head}
+
+
+def head_format(target_plan: ModelPlan, target: Model) -> str:
+    """8 bits beside a quantized target: otherwise drafting would cost more than the smaller passes save.
+
+    On a CPU that is one of GGUF blocks.
+    """
+    layout, architecture = target.pool.layout, target_plan.architecture()
+    if target_plan.options.quant_format == GGUF_FORMAT:
+        return BLOCKS_OF_8_BITS
+    if architecture is None or not kind_of(layout.device).has_kernels:
+        return FLOAT_FORMAT
+    float_bytes = layout.dtype.itemsize * architecture.parameters
+    return BLOCKS_OF_8_BITS if target.bytes < QUANTIZED_SHARE * float_bytes else FLOAT_FORMAT
 
 
 def _past_text_index(tokenizer: Tokenizer, past_texts: Callable[[], Sequence[str]]) -> PastTextIndex:

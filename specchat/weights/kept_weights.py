@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from specchat.errors import ModelError, first_line
+from specchat.forward.linear.byte_linear import ByteLinear
 from specchat.forward.linear.linear import FloatLinear, NativeLinear, OneDnnLinear, QuantLinear
 from specchat.forward.linear.packed_linear import PackedFormat, PackedLinear, PackedPart, empty_on_huge_pages
 from specchat.forward.linear.quant_linear import (
@@ -34,7 +35,6 @@ from specchat.forward.linear.quant_linear import (
     Nf4DequantizedLinear,
     Nf4Linear,
     Nf4PackedLinear,
-    TwoPartInt8Linear,
 )
 from specchat.forward.native.native_ops import native_kernels
 from specchat.paths import kept_weights_folder, kept_weights_prefix
@@ -47,9 +47,11 @@ MAX_KEPT_BYTES = 64 * 2**30  # of all models together
 SPARE_DISK_BYTES = 4 * 2**30
 UNFINISHED = ".unfinished"
 KEPT_CLASSES = (  # nothing else is made from a file
-    DequantizedLinear, TwoPartInt8Linear, Nf4PackedLinear, Nf4Linear, Nf4DequantizedLinear, PackedLinear, PackedPart,
+    DequantizedLinear, Nf4PackedLinear, Nf4Linear, Nf4DequantizedLinear, PackedLinear, PackedPart,
     PackedFormat,
 )  # fmt: skip
+
+NOT_KEPT = FloatLinear, NativeLinear, OneDnnLinear, ByteLinear  # floats, and what a GPU rounds in less time
 
 
 @dataclass
@@ -67,7 +69,7 @@ class KeptWeights:
         if not self.is_writing and (known := self._read(path)):
             return known
         linear = make()
-        if not self.is_writing or isinstance(linear, FloatLinear | NativeLinear | OneDnnLinear):
+        if not self.is_writing or isinstance(linear, NOT_KEPT):
             return linear
         try:
             torch.save(_with_tensors(linear, lambda tensor: tensor.cpu()), path)

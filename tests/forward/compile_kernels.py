@@ -1,6 +1,7 @@
 """Compile every kernel that a layer launches, for a GPU that is not here: `compile_kernels.py CAPABILITY SIZE DTYPE`.
 
-With `blocks` as a fourth argument, those that multiply blocks of GGUF files. Prints a line of JSON for each kernel.
+With `blocks` as a fourth argument, those that multiply blocks of GGUF files. Prints a line of JSON for each kernel,
+with the registers of a thread, the bytes that it spills, and its instructions, as the assembler of NVIDIA made them.
 Launches are caught, so that no kernel runs: what is compiled is what the functions of the product would launch, with
 their constants.
 """
@@ -8,11 +9,16 @@ their constants.
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import torch
+import triton
 from torch import Tensor
 from triton import compile as compile_kernel
 from triton.backends.compiler import GPUTarget
@@ -21,10 +27,18 @@ from triton.runtime.jit import JITFunction
 
 from specchat.engine.sampling import DeviceNoise
 from specchat.forward.batch import CacheRows
-from specchat.forward.cuda import triton_attention, triton_blocks, triton_linear, triton_rows, triton_sampling
+from specchat.forward.cuda import (
+    triton_attention,
+    triton_blocks,
+    triton_linear,
+    triton_rows,
+    triton_sampling,
+    triton_tree,
+)
 from specchat.forward.cuda.device_states import DevicePass, DeviceStates
 from specchat.forward.fused_ops import AttentionDimensions, QKVInputs
 from specchat.forward.linear.block_linear import BLOCK_TYPES, BlockWeight
+from specchat.forward.linear.byte_linear import ByteWeight
 from specchat.forward.linear.int4_linear import Int4Weight
 from specchat.forward.llama.gated_delta_net import DeltaNetSizes, GatedDeltaNet, MixerInputs
 from specchat.forward.recurrences import DeltaGates
@@ -59,7 +73,24 @@ def compile_launch(self: Any, *arguments: Any, grid: Any, warmup: bool, **consta
     compiled.add(key)
     source = ASTSource(self, signature, known, attributes)
     kernel = compile_kernel(source, target=GPUTarget("cuda", capability, WARP_SIZE), options=options)
-    print(json.dumps({"kernel": self.__name__, "shared": kernel.metadata.shared, "constants": known}), flush=True)
+    used = {"shared": kernel.metadata.shared, **resources(kernel.asm["cubin"])}
+    print(json.dumps({"kernel": self.__name__, **used, "constants": known}), flush=True)
+
+
+def resources(cubin: bytes) -> dict[str, int]:
+    """Registers, spilled bytes and instructions, by the disassembler in Triton's wheel."""
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    with NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        usage, code = (
+            subprocess.run([tool, option, file.name], capture_output=True, text=True, check=True).stdout
+            for option in ("--dump-resource-usage", "-sass")
+        )
+    found = re.search(r"REG:(\d+) STACK:(\d+)", usage)
+    assert found, usage
+    instructions = len(re.findall(r"^\s+/\*[0-9a-f]{4,}\*/\s+\S", code, re.MULTILINE))
+    return {"registers": int(found[1]), "spilled": int(found[2]), "instructions": instructions}
 
 
 def launch_all() -> None:
@@ -77,9 +108,16 @@ def launch_all() -> None:
         queries = triton_rows.qk_norm_rope(QKVInputs(qkv, norm, norm, angles, angles), sizes, location, 0)
         for window in (None, 4096):
             triton_attention.attention(queries, location, 0, sizes, window)
+        triton_attention.attention(queries, location, 0, sizes, None, torch.zeros(32, dtype=dtype))
     groups = torch.zeros(32, 4096)
     weight = Int4Weight.of_words(torch.zeros(16, 4096, 64, dtype=torch.int16), groups, groups.half(), 128, 4096)
-    launch_product(triton_linear.tiled_int4(weight), rows[0])
+    launch_product(triton_linear.tiled(weight), rows[0])
+    for numbers in (torch.int8, torch.float8_e4m3fn):
+        numbers_of_8_bits = ByteWeight.pack(torch.zeros(4096, 4096, dtype=numbers), groups[0])
+        launch_product(triton_linear.tiled(numbers_of_8_bits), None)
+    tree = triton_tree.GrowingTree(triton_tree.TreeLimits(5, 4, -3.9, 0.4), zero)
+    for count in (1, 4, 4, 4, 4):
+        tree.add_level(torch.zeros(count, 16), torch.zeros(count, 16, dtype=torch.long))
     noise = DeviceNoise(torch.zeros(4, 2, dtype=torch.int32), groups[0, 0].double(), groups[0, 0].double(), zero)
     logits = torch.zeros(4, 151936, dtype=dtype)
     triton_sampling.sample_columns(noise, logits)
@@ -101,7 +139,9 @@ def launch_recurrences() -> None:
     states.apply([0])
 
 
-def launch_product(weight: triton_linear.TiledWeight, bias: Tensor, counts: Sequence[int] = (4, 20, 64, 100)) -> None:
+def launch_product(
+    weight: triton_linear.TiledWeight, bias: Tensor | None, counts: Sequence[int] = (4, 20, 64, 100)
+) -> None:
     for count in counts:
         splits = 4 if count <= triton_linear.FEW_ROWS else 1
         tile = triton_linear.tile_for(count, dtype, capability >= 80)

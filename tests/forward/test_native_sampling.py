@@ -85,6 +85,17 @@ def test_of_equal_logits_the_first_columns_are_kept():
     assert set(range(7)) == set(samples[:, 0].tolist())
 
 
+@each_row("dtype", [torch.float32, torch.bfloat16])
+def test_a_greedy_token_is_the_first_of_equal_ones_before_the_padding(dtype):
+    logits = torch.full((3, 5000), -1.0, dtype=dtype)
+    logits[0, [1500, 1501, 3000, 4800]] = torch.tensor([2.0, 2.0, 2.0, 7.0], dtype=dtype)
+    logits[1, [1500, 3000]] = torch.tensor([2.0, float("nan")], dtype=dtype)
+
+    samples = sample_rows(logits, Sampler(vocab_size=4700), LogitRows([1, 2, 3]))
+
+    assert [[1500, 1], [0, 0], [0, 1]] == samples.tolist()
+
+
 def test_other_rules_are_left_to_torch():
     assert not can_sample(Sampler(0.5), LogitRows([1], token_ids=torch.arange(3)), torch.float32)
     assert can_sample(Sampler(0.5), LogitRows([1]), torch.float32)

@@ -12,7 +12,7 @@ pytest.importorskip("specchat_fleet", reason="the plugin specchat-fleet is not i
 from tools import server_race
 
 
-def test_every_way_to_draft_and_ours_are_servers_of_one_comparison(monkeypatch, tmp_path):
+def test_every_way_to_draft_and_ours_are_servers_of_one_comparison(monkeypatch, tmp_path, capsys):
     commands, called = {}, []
 
     @contextmanager
@@ -21,7 +21,7 @@ def test_every_way_to_draft_and_ours_are_servers_of_one_comparison(monkeypatch, 
         yield SimpleNamespace(root=f"http://{server.name}:80")
 
     monkeypatch.setattr(server_race, "running", running)
-    monkeypatch.setattr(server_race, "run", called.append)
+    monkeypatch.setattr(server_race.subprocess, "call", called.append)
 
     server_race.main(["m.gguf", "--llama-server", "ls", "--threads", "2", "--types", "none,ngram-mod", "--count", "3"])
 
@@ -30,5 +30,6 @@ def test_every_way_to_draft_and_ours_are_servers_of_one_comparison(monkeypatch, 
     assert "--spec-type ngram-mod" in " ".join(commands["ngram-mod"])
     assert "--variant plain" in " ".join(commands["plain"])
     [words] = called
-    assert ["bench", "peers", "--ours", "plain=http://plain:80"] == words[:4]
+    assert ["-m", "specchat", "bench", "peers", "--ours", "plain=http://plain:80"] == words[1:7]
     assert ["--server", "ngram-mod=http://ngram-mod:80", "--count", "3"] == words[-4:]
+    assert "Started by `python -m tools.server_race m.gguf --llama-server ls" in capsys.readouterr().out

@@ -166,7 +166,8 @@ def _beside_servers(
     from specchat_bench.server_race import ChatServer, ServerRace
     from specchat_bench.server_race_table import as_table, explanation
 
-    race = ServerRace(*([ChatServer.parse(each) for each in side] for side in (ours, theirs)), limit)
+    our_servers, their_servers = ([ChatServer.parse(each) for each in side] for side in (ours, theirs))
+    race = ServerRace(our_servers, their_servers, limit)
     requests = comparable_requests(resolve_profile(options), prompts, count)
     raced, exit_code = _until_interrupt(race.run(requests, count, print_note))
     print(f"{as_table(raced)}\n\n{explanation(raced, limit, _own_command())}")

@@ -35,7 +35,7 @@ class ServerAnswer:
     text: str
     tokens: int
     cached_tokens: int  # of the prompt, that were not computed
-    first_text_seconds: float
+    first_text_seconds: float  # to the end, where there was no text
     seconds: float  # to the end of the stream
 
     @property
@@ -84,9 +84,9 @@ class ChatServer:
                 usage = event.get("usage") or usage
         seconds = perf_counter() - started_at
         if not usage.get("completion_tokens"):
-            raise InputError(f"{self.url}: an answer without text, or without the number of its tokens")
+            raise InputError(f"{self.url}: an answer without the number of its tokens, or without any")
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-        return ServerAnswer("".join(texts), usage["completion_tokens"], cached, first_text_seconds, seconds)
+        return ServerAnswer("".join(texts), usage["completion_tokens"], cached, first_text_seconds or seconds, seconds)
 
     @contextmanager
     def _respond(self, method: str, path: str, body: str | None) -> Generator[http.client.HTTPResponse]:

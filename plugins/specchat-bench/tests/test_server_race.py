@@ -143,8 +143,8 @@ def test_the_fastest_server_is_chosen_for_each_prompt():
     "settings, said",
     [
         ({"status": 503}, "status 503"),
-        ({"texts": ()}, "an answer without text"),
-        ({"usage": {"prompt_tokens": 3}}, "without the number of its tokens"),
+        ({"texts": ()}, "or without any"),
+        ({"usage": {"prompt_tokens": 3}}, "an answer without the number of its tokens"),
         ({"end": "{"}, "the stream broke off"),
         ({"end": '{"error": "no room"}'}, "no room"),
         ({"end": "{}"}, "the stream ended without [DONE]"),
@@ -157,6 +157,13 @@ def test_a_server_that_does_not_answer_well_is_one_line(settings, said, capsys):
     err = capsys.readouterr().err.splitlines()
     assert said in err[-1]
     assert theirs.url in err[-1]
+
+
+def test_the_first_text_of_an_empty_answer_is_its_end():
+    with running(texts=("",)) as server:
+        answer = ChatServer("a", server.url).answer({})
+
+    assert ("", 1, answer.seconds) == (answer.text, answer.tokens, answer.first_text_seconds)
 
 
 def test_a_server_that_is_not_there_is_one_line(capsys):

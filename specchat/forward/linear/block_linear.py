@@ -205,7 +205,7 @@ def block_matmul(device: torch.device, dtype: torch.dtype, type_name: str) -> Bl
 
 
 def sample_weight(type_name: str, device: torch.device) -> BlockWeight:
-    """The same weight in every process, with all codes, and sums near 1."""
+    """The same weight in every process, with all codes."""
     weight = BlockWeight.zeros(type_name, *SAMPLE_SHAPE, device)
     for part in (weight.low, weight.high):
         if part is not None:

@@ -59,6 +59,11 @@ class Int4Weight:
         return replace(parts[0], words=words, groups=groups)
 
     @property
+    def numbers_dtype(self) -> torch.dtype | None:
+        """None: of 4 bits."""
+        return None
+
+    @property
     def out_features(self) -> int:
         return self.words.shape[1]
 
@@ -122,16 +127,16 @@ def int4_matmul(device: torch.device, dtype: torch.dtype) -> Int4Matmul | None:
     """The kernel of this device; None without one, or when a test gives other results than dequantized weights."""
     if (kernels := triton_module("triton_linear", device)) is None:
         return None
-    multiply: Int4Matmul = kernels.int4_product
+    multiply: Int4Matmul = kernels.packed_product
 
     def is_right() -> bool:
-        weight = _sample_weight().to(device)
+        weight = sample_weight().to(device)
         return is_right_product(lambda rows: multiply(rows, weight, None), weight.dequantized(dtype))
 
     return multiply if passes(is_right, "kernels for 4-bit weights") else None
 
 
-def _sample_weight() -> Int4Weight:
+def sample_weight() -> Int4Weight:
     outputs, inputs, group_size = 128, 5 * 256, 128  # whole tiles and several splits, as in a model
     numbers = torch.arange(outputs * inputs).view(outputs, inputs).mul_(7).remainder_(16).to(torch.uint8)
     groups = inputs // group_size

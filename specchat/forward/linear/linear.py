@@ -167,7 +167,8 @@ def is_right_product(multiply: Linear, weight: Tensor) -> bool:
     rows = rows.to(weight.device)
     ours, expected = multiply(rows), functional.linear(rows, weight)
     is_invariant = all(torch.equal(multiply(rows[:count]), ours[:count]) for count in SAMPLE_ROWS)
-    return is_invariant and torch.allclose(ours, expected, tolerance, tolerance)
+    size = float(expected.float().std())  # sums may be small, and a factor must not pass
+    return is_invariant and torch.allclose(ours.float(), expected.float(), tolerance, tolerance * size)
 
 
 def tensor_bytes(*tensors: Tensor) -> int:

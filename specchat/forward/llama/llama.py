@@ -190,6 +190,10 @@ class LlamaModel:
         return self.graphs is not None
 
     @property
+    def graph_widths(self) -> tuple[int, ...]:
+        return () if self.graphs is None or self.graphs.is_disabled or self.limits.exact else self.graphs.sizes
+
+    @property
     def embedding_table(self) -> Tensor | None:
         """None where they are scaled, on another device, or still in a file."""
         table = self.weights.embedding

@@ -21,6 +21,7 @@ from specchat.forward.batch import CacheRows, ancestor_masks
 from specchat.forward.cuda.cuda_graphs import MAX_VOCABULARY, noise_kind
 from specchat.forward.fused_ops import QKVInputs, TorchOps
 from specchat.forward.linear.block_linear import BLOCK_TYPES, BlockLinear, block_linear
+from specchat.forward.linear.byte_linear import ByteLinear
 from specchat.forward.linear.int4_linear import (
     NUMBERS_IN_WORD,
     Int4Linear,
@@ -31,7 +32,7 @@ from specchat.forward.linear.int4_linear import (
 )
 from specchat.forward.linear.linear import FloatLinear, QuantLinear, WeightSource
 from specchat.forward.linear.packed_linear import StoredBlocks
-from specchat.forward.linear.quant_linear import Fp8Linear, Nf4Linear, TwoPartInt8Linear, quant_linear
+from specchat.forward.linear.quant_linear import DequantizedLinear, Nf4Linear, quant_linear
 from specchat.weights.gguf.gguf_rows import SCALE_OFFSETS
 from specchat_bench.gpu.gpu_bench import WEIGHT_STD, GpuBench, alike
 from specchat_bench.gpu.report import Line, attempt, ranges
@@ -257,7 +258,7 @@ def dequantized(linear: QuantLinear) -> Tensor:
     match linear:
         case FloatLinear():
             return linear.weight
-        case Int4Linear():
+        case Int4Linear() | ByteLinear():
             return linear.weight.dequantized(torch.float32)
         case BlockLinear():
             return torch.cat([part.dequantized(torch.float32) for part in linear.parts])
@@ -265,10 +266,8 @@ def dequantized(linear: QuantLinear) -> Tensor:
             from bitsandbytes.functional import dequantize_4bit
 
             return dequantize_4bit(linear.weight, linear.quant_state)
-        case TwoPartInt8Linear():
-            return linear.weight.float() * (linear.absmax.float() / 127)[:, None]
-        case Fp8Linear():
-            return linear.weight.float() * linear.scales.T
+        case DequantizedLinear():
+            return linear.weight.float() * linear.scales[:, None]
         case _:
             raise NotImplementedError(f"{type(linear).__name__}: a format without a product of its own on this device")
 
