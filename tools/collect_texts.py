@@ -24,7 +24,7 @@ from specchat.own_text import COLUMNS
 
 PACKAGE = Path(specchat.__file__).parent
 CATALOGUE = PACKAGE / "texts" / "en.json"
-TEXT_TABLES = (PACKAGE / "profile" / "keys.toml", PACKAGE / "tui" / "keys_screen.toml")  # texts beside Python files
+TEXT_TABLES = [PACKAGE / name for name in ("profile/drafter_names.toml", "profile/keys.toml", "tui/keys_screen.toml")]
 WORDS = re.compile(r"[^\W\d_]{2,}\W+(?:[\w'-]+\W+)*[^\W\d_]{2,}|[^\W\d_]{2,} ?\{\w+\}|\{\w+\} ?[^\W\d_]{3,}")
 BETWEEN_TEXTS = re.compile(r"^[ ;:,·]+|[;:,·]? +$")  # at the ends of a text, where it is joined with others
 PLACE = re.compile(r"\{[a-z_]+\}")  # in a text that `format` fills

@@ -1,7 +1,7 @@
 """Profiles: the user's settings as TOML files. They are validated here once, and trusted everywhere else.
 
     keys.py               every key, with its permitted values and default, and keys.toml with its meaning
-    drafter_names.py      the names of all drafters
+    drafter_names.py      the names of all drafters; drafter_names.toml has the built-in ones
     validation.py         check tables against dataclasses, merge sources, keep the origin of each value
     toml_lines.py         TOML files, and the line of each key
     profile_files.py      profiles by name, what they extend, the user file; writes one that a command made
