@@ -12,6 +12,7 @@ import platform
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from specchat.errors import ModelError
 if TYPE_CHECKING:
     import torch
 
+KERNELS_VARIABLE, NO_KERNELS = "SPECCHAT_KERNELS", "none"  # of the environment: turns all kernels of our own off
 FLOAT_FORMAT, GGUF_FORMAT = "float", "gguf"
 WEIGHT_FORMATS = (FLOAT_FORMAT, GGUF_FORMAT, "int8", "fp8", "nf4", "nf4-double")  # of linear layers
 INT8_KV = "int8"
@@ -36,7 +38,7 @@ class DeviceKind:
     name: str  # as torch and `--device` call it
     title: str
     has_graphs: bool = False  # passes are captured as CUDA graphs, over a KV arena
-    has_kernels: bool = False  # fused ops and 4-bit products in Triton
+    has_kernels: bool = False  # fused ops, and products with 4-bit weights and blocks, in Triton
     has_bitsandbytes: bool = False  # its 4-bit and int8 products
     shares_main_memory: bool = False
     weight_formats: tuple[str, ...] = (FLOAT_FORMAT, GGUF_FORMAT, "int8")  # torch alone computes these
@@ -111,6 +113,13 @@ def check_available(device: str) -> None:
         f"device {device}: torch {torch.__version__} finds no {kind.title}; use --device {default_device()}, or leave "
         "--device out ('specchat doctor' shows what is there)"
     )
+
+
+def missing_triton() -> str:
+    """Why no kernels of our own can be tried on a GPU that can have them; "" where they can. Imports nothing."""
+    if os.environ.get(KERNELS_VARIABLE) == NO_KERNELS:
+        return f"{KERNELS_VARIABLE}={NO_KERNELS} is set"
+    return "" if find_spec("triton") is not None else "Triton is not installed"
 
 
 def device_count(kind: DeviceKind) -> int:

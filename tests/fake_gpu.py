@@ -89,6 +89,10 @@ class GpuTensor(Tensor):
     def cpu(self) -> Tensor:
         return self.to(CPU)
 
+    def contiguous(self, memory_format: torch.memory_format = torch.contiguous_format) -> Tensor:
+        is_already = self.inner.is_contiguous(memory_format=memory_format)
+        return self if is_already else torch.clone(self, memory_format=memory_format)
+
     def bool(self) -> Tensor:
         return self.to(torch.bool)
 

@@ -132,7 +132,7 @@ def write_gguf(
     writer = GGUFWriter(path, architecture, split_max_tensors=shard_tensors)
     for key, value in entries.items():
         if value is not None:
-            _add(writer, key, value)
+            add_entry(writer, key, value)
     kind = GGMLQuantizationType[storage]
     for name, values in (stored_tensors(family, model) | dict(tensors)).items():
         if name in raw_types:
@@ -326,7 +326,7 @@ def byte_tokenizer() -> dict[str, Any]:
     }
 
 
-def _add(writer: GGUFWriter, key: str, value: Any) -> None:
+def add_entry(writer: GGUFWriter, key: str, value: Any) -> None:
     match value:
         case bool():
             writer.add_bool(key, value)

@@ -214,11 +214,13 @@ def findings(gpus: list[dict[str, object]], kernels: dict[str, object]) -> dict[
 
 def test_doctor_says_what_is_used_on_a_device_and_what_was_never_tried():
     gpu = {"kind": "cuda", "name": "a GPU", "free": 8 * GIB, "total": 8 * GIB}
-    with_kernels = findings([gpu], {"computes": True, "has_int4": True})["device cuda"].message
+    probe = {"computes": True, "has_int4": True, "has_blocks": True}
+    with_kernels = findings([gpu], probe)["device cuda"].message
     without = findings([gpu], {"error": "Failed to find C compiler"})["device cuda"].message
     apple = findings([gpu | {"kind": "mps"}], {})["device mps"].message
 
-    assert "CUDA graphs, Triton kernels compiled and compared with torch, AWQ and GPTQ stay in 4 bits" in with_kernels
+    assert "CUDA graphs, Triton kernels compiled and compared with torch, AWQ and GPTQ stay in 4 bits, " in with_kernels
+    assert "GGUF files keep their blocks" in with_kernels
     assert "CUDA graphs, no Triton kernels: Failed to find C compiler" in without
     assert "no graphs, no kernels of our own: torch computes; weights float, gguf, int8;" in apple
     assert apple.endswith("nothing of it was ever tried on a real one")

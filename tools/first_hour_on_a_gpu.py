@@ -59,7 +59,8 @@ done
 python3 -m tools.passes --model-shape 0.5b --dtypes bfloat16 --contexts 128,4096 2>&1 | tee "$here/report/passes.txt"
 python3 -m pytest -n 4 -q -m "gpu or full" tests/gpu/test_cuda.py 2>&1 | tee "$here/report/gpu.txt"
 python3 -m pytest -n 4 -q tests/forward/test_triton_rows.py tests/forward/test_triton_attention.py \\
-  tests/forward/test_triton_linear.py -m "full or not full" 2>&1 | tee "$here/report/kernels.txt"
+  tests/forward/test_triton_linear.py tests/forward/test_triton_blocks.py -m "full or not full" 2>&1 \\
+  | tee "$here/report/kernels.txt"
 """
 
 

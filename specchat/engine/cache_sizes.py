@@ -1,4 +1,4 @@
-"""How many rows the caches of a text have. Numbers only, no torch: `hub/memory_plan.py` plans memory without it."""
+"""How many rows caches and passes have. Numbers only, no torch: `hub/memory_plan.py` plans memory without it."""
 
 MIN_BUCKET_ROWS = 1024  # committed rows
 SCRATCH_ROWS = 256  # rows past the text that a pass may write: the largest tree or prefill chunk
@@ -6,6 +6,7 @@ SCALE_BYTES = 4  # of a head in a row in 8 bits
 SECOND_SLOT_ROWS = MIN_BUCKET_ROWS + SCRATCH_ROWS  # beside a full context: a completion, or a short conversation
 SPARE_ROWS = 64  # behind all slots of an arena: graphs are captured there, over rows of no text
 ROW_STEP = 256  # slots of an arena have whole steps of rows
+GRAPH_WIDTHS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64)  # rows of CUDA graphs; the bits of a number at most
 SPLIT_KEYS = 256  # for so many keys of an arena, attention on a GPU stores a partial result
 # Between recurrent states that are kept: at most so many tokens are read again, a second of prefill, for a state that
 # is as large as the keys and values of about a thousand tokens.

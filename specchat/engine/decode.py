@@ -183,6 +183,8 @@ class Generation:
         while remaining > 0:
             started_at = pass_seconds()
             budget = min(config.max_draft_tokens, remaining - 1, self.target.max_rows - 1)
+            if budget in (widths := self.target.graph_widths) and budget + 1 not in widths:
+                budget -= 1  # the last draft token alone would need a wider graph
             context = DraftContext(self.tokens, sampler, budget, seen, self.cache)
             tree = config.drafter.propose(context) if budget > 0 else DraftTree(self.tokens[-1])
             if not self.target.supports_trees:

@@ -82,6 +82,11 @@ class Model(Protocol):
         ...
 
     @property
+    def graph_widths(self) -> tuple[int, ...]:
+        """Rows that passes over few nodes are padded to, the next ones of these; none where no graph has fewer rows."""
+        ...
+
+    @property
     def lm_head(self) -> Callable[[Tensor], Tensor]:
         """The same as a linear layer where it is one, for heads that share it."""
         ...

@@ -69,7 +69,8 @@ class HiddenStates:
 class CacheRows:
     """Where a pass writes its rows and what they see, in numbers of the device that a CUDA graph reads at every replay.
 
-    Node n is written to row `first_row + length + n`. Its ancestors are those before it on its path, and itself.
+    Node n is written to row `first_row + length + n`. Its ancestors are those before it on its path, and itself. A pass
+    may compute later nodes of a tree: its rows are those from `first_node` on, and see nodes of passes before it.
     """
 
     kv: Callable[[int], tuple[Tensor, Tensor]]  # layer -> keys and values [1, KV, rows, size]
@@ -77,6 +78,8 @@ class CacheRows:
     length: Tensor  # []: committed rows, which every node sees
     ancestors: Tensor | None  # int64 [N]: bit i stands for node i; None: each node sees all before it
     kv_length: int  # at least the rows that any node sees; known to the host, and fixed in a CUDA graph
+    first_node: int = 0
+    window: int | None = None  # positions that a row of any layer sees at most
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,7 @@ class Nodes:
     tokens: list[int] | Tensor  # [N]
     depths: list[int]  # [N]
     attention_mask: Tensor  # bool [N, N]
+    is_prompt: bool = False  # all of them will be committed
 
     @property
     def parents(self) -> list[int]:
@@ -117,14 +121,14 @@ class Nodes:
         depths = self.depths + self.depths[:1] * padding
         mask = torch.block_diag(self.attention_mask, torch.eye(padding, dtype=torch.bool)).bool()
         if isinstance(self.tokens, Tensor):
-            return Nodes(functional.pad(self.tokens, (0, padding)), depths, mask)
-        return Nodes(self.tokens + self.tokens[:1] * padding, depths, mask)
+            return Nodes(functional.pad(self.tokens, (0, padding)), depths, mask, self.is_prompt)
+        return Nodes(self.tokens + self.tokens[:1] * padding, depths, mask, self.is_prompt)
 
 
 def chain_nodes(tokens: list[int] | Tensor) -> Nodes:
-    """Consecutive tokens, each of which sees those before it."""
+    """Consecutive tokens of a prompt, each of which sees those before it."""
     count = len(tokens)
-    return Nodes(tokens, list(range(count)), torch.ones(count, count, dtype=torch.bool).tril_())
+    return Nodes(tokens, list(range(count)), torch.ones(count, count, dtype=torch.bool).tril_(), is_prompt=True)
 
 
 def ancestor_masks(node_mask: Tensor) -> Tensor:

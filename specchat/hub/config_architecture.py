@@ -132,7 +132,7 @@ def _architecture(config: Config) -> Architecture:
         str(text.get("model_type") or ""), (), _kv_layers(text, kinds), _recurrent_elements(text, kinds),
         _required_int(text, "vocab_size"), _required_int(text, "hidden_size"), len(kinds),
         int(text.get("max_position_embeddings", 0)), None, _quantization(config) or "bf16", notes,
-        *_query_heads(text),
+        *_query_heads(text), _recurrent_row_elements(text, kinds),
     )  # fmt: skip
 
 
@@ -208,8 +208,22 @@ def _recurrent_elements(text: Config, kinds: Sequence[str]) -> int:
         return convolutions * _required_int(text, "hidden_size") * int(text["conv_L_cache"])
     if not (recurrent := kinds.count(RECURRENT)):
         return 0
+    keys, values = _delta_sizes(text)
+    conv_states = (2 * keys + values) * int(text.get("linear_conv_kernel_dim", 4))
+    return recurrent * (conv_states + values * int(text["linear_key_head_dim"]))
+
+
+def _recurrent_row_elements(text: Config, kinds: Sequence[str]) -> int:
+    """Of a row, the inputs of the convolution and what it gives, and the gates of the delta rule."""
+    if not (recurrent := kinds.count(RECURRENT)):
+        return 0
+    keys, values = _delta_sizes(text)
+    return recurrent * 2 * (2 * keys + values + int(text["linear_num_value_heads"]))
+
+
+def _delta_sizes(text: Config) -> tuple[int, int]:
+    """The numbers of all keys and of all values of a row."""
     keys, values = (
         int(text[f"linear_num_{part}_heads"]) * int(text[f"linear_{part}_head_dim"]) for part in ("key", "value")
     )
-    conv_states = (2 * keys + values) * int(text.get("linear_conv_kernel_dim", 4))
-    return recurrent * (conv_states + values * int(text["linear_key_head_dim"]))
+    return keys, values

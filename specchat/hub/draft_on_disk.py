@@ -42,7 +42,10 @@ def draft_on_disk(target: Path) -> str | None:
                 found.append((draft.family != own.family, model.bytes, model.id, model.files))
         except ModelError:  # a blob that is gone
             continue
-    tokens = _tokens(target) if found else None
+    try:
+        tokens = _tokens(target) if found else None
+    except ModelError:
+        return None
     return next((name for *_, name, path in sorted(found) if _has_tokens(path, tokens)), None)
 
 

@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil
 
-from specchat.devices import CUDA, GGUF_FORMAT, DeviceKind
+from specchat.devices import CUDA, GGUF_FORMAT, DeviceKind, missing_triton
 from specchat.engine.cache_sizes import (
     CHECKPOINT_TOKENS,
+    GRAPH_WIDTHS,
     MAX_CHECKPOINT_BYTES,
     SCALE_BYTES,
     SPARE_ROWS,
@@ -25,7 +26,7 @@ from specchat.engine.cache_sizes import (
 )
 from specchat.hub.architecture import EMBEDDING, EXPERT, FLOAT_FORMATS, LINEAR, OUTPUT, Architecture, Matrix
 from specchat.plugins.discovery import find_extensions
-from specchat.weights.llama_families import GPU_FAMILIES, GRAPHED_FAMILIES, LLAMA_LIKE_FAMILIES
+from specchat.weights.llama_families import FAMILIES, GRAPHED_FAMILIES, LLAMA_LIKE_FAMILIES, own_families
 from specchat.weights.load_options import KEPT_FORMATS
 
 GIB = 2**30
@@ -37,7 +38,7 @@ FP8_BLOCK = 128  # rows and columns of an expert that share a scale
 MXFP4_BYTES = 0.5 + 1 / 32  # per element: 32 elements share a scale of one byte
 CUDA_CONTEXT_BYTES = int(0.6 * GIB)  # a CUDA context and its kernels
 PYTHON_BYTES = int(0.5 * GIB)  # a process with torch on a CPU
-GRAPH_BYTES, GRAPHS = 16 * 2**20, 7  # vLLM reports 0.3 to 0.6 GiB for 35 CUDA graphs of a model of 8B
+GRAPH_BYTES = 16 * 2**20  # vLLM reports 0.3 to 0.6 GiB for 35 CUDA graphs of a model of 8B
 GRAPH_ROWS, GRAPH_LOGIT_COPIES = 64, 5  # of the widest graph: logits, and what adds the noise to them
 CUBLAS_WORKSPACE_BYTES, STREAMS = 32 * 2**20, 2  # cuBLAS has a workspace for each stream: computing and capturing
 MASK_BYTES_PER_KEY = 2 * 8  # bf16, repeated for the queries that share a key
@@ -86,19 +87,31 @@ STORAGE_FORMATS: Mapping[str, Callable[[Matrix], float]] = {
     "mxfp4": lambda matrix: BF16_BYTES * matrix.parameters,  # published so: only its experts are quantized
 }
 QUANTIZED_FORMATS = ("gguf4", "gguf5", "gguf6", "gguf8", "int8", "fp8", "nf4", "nf4-double")
-FITTING_FORMATS = ("bf16", "int8", "nf4")
+FITTING_FORMATS = ("bf16", *KEPT_FORMATS)
 INT4_CHECKPOINTS = ("awq", "gptq")  # a GPU multiplies them in the format "int4", the others convert them
 
 
-def can_quantize(architecture: Architecture) -> bool:
+def has_own_passes(architecture: Architecture, kind: DeviceKind) -> bool:
+    """Whether `forward.llama` computes it on this kind of device: of Gemma 4 only what has no experts."""
+    return architecture.family in own_families(kind) and (
+        FAMILIES[architecture.family].experts is not None or not architecture.parameters_of_kind(EXPERT)
+    )
+
+
+def can_quantize(architecture: Architecture, kind: DeviceKind = CUDA) -> bool:
     """Whether models.weights has a choice: what is published quantized and transformers computes has its own format."""
-    return architecture.family in GPU_FAMILIES or architecture.stored_format in FLOAT_FORMATS
+    return has_own_passes(architecture, kind) or architecture.stored_format in FLOAT_FORMATS
 
 
 def lacks_quantizer(architecture: Architecture, kind: DeviceKind = CUDA) -> bool:
     """Whether a plugin that is not installed would quantize it: networks that transformers computes there need one."""
-    own = GPU_FAMILIES if kind.is_gpu else LLAMA_LIKE_FAMILIES
-    return architecture.family not in own and not find_extensions("network_quantizers")
+    return not has_own_passes(architecture, kind) and not find_extensions("network_quantizers")
+
+
+def keeps_blocks(architecture: Architecture, kind: DeviceKind) -> bool:
+    """Whether a GPU multiplies the blocks of this GGUF file as they are, in the format `gguf`."""
+    is_read = architecture.block_bytes > 0 and has_own_passes(architecture, kind)
+    return is_read and kind.has_kernels and not missing_triton()
 
 
 def weight_bytes(architecture: Architecture, quant_format: str, *, embeddings_on_cpu: bool = False) -> int:
@@ -107,6 +120,9 @@ def weight_bytes(architecture: Architecture, quant_format: str, *, embeddings_on
     Tied embeddings are the output matrix of every pass, so they stay on the device.
     """
     leaves_embeddings = embeddings_on_cpu and not architecture.is_tied
+    if quant_format == GGUF_FORMAT:
+        left_out = architecture.parameters_of_kind(EMBEDDING) / architecture.parameters if leaves_embeddings else 0
+        return round(architecture.block_bytes * (1 - left_out))
     matrices = [each for each in architecture.matrices if not (leaves_embeddings and each.kind == EMBEDDING)]
     return round(sum(_matrix_bytes(matrix, quant_format) for matrix in matrices))
 
@@ -160,7 +176,7 @@ def int8_kv_element_bytes(architecture: Architecture) -> float:
 
 def has_kv_arena(architecture: Architecture, *, kind: DeviceKind) -> bool:
     """Whether all rows of KV cache are allocated when the model is loaded, for CUDA graphs."""
-    return kind.has_graphs and architecture.family in GRAPHED_FAMILIES
+    return kind.has_graphs and architecture.family in GRAPHED_FAMILIES and has_own_passes(architecture, kind)
 
 
 @dataclass(frozen=True)
@@ -198,7 +214,7 @@ def workspace_bytes(model: QuantizedModel, tokens: int, *, kind: DeviceKind = CU
     rows = logits + PREFILL_CHUNK_TOKENS * 16 * architecture.hidden_size * BF16_BYTES
     if not kind.is_gpu:
         return PYTHON_BYTES + rows
-    graphs = GRAPHS * GRAPH_BYTES + GRAPH_ROWS * GRAPH_LOGIT_COPIES * 4 * architecture.vocab_size
+    graphs = len(GRAPH_WIDTHS) * GRAPH_BYTES + GRAPH_ROWS * GRAPH_LOGIT_COPIES * 4 * architecture.vocab_size
     graphs = graphs if has_kv_arena(architecture, kind=kind) else 0
     libraries = STREAMS * CUBLAS_WORKSPACE_BYTES if kind.has_graphs else 0
     process = PYTHON_BYTES if kind.shares_main_memory else CUDA_CONTEXT_BYTES
@@ -245,7 +261,8 @@ def plan_memory(
         has_arena = has_kv_arena(model.architecture, kind=kind)
         checkpoints = checkpoint_bytes(model.architecture, tokens) if kind.shares_main_memory else 0
         rows = arena_rows(tokens) + SPARE_ROWS if has_arena else tokens
-        return checkpoints + kv_cache_bytes(model.architecture, rows, element_bytes=element_bytes)
+        recorded = GRAPH_ROWS * model.architecture.recurrent_row_elements * BF16_BYTES if kind.has_kernels else 0
+        return checkpoints + recorded + kv_cache_bytes(model.architecture, rows, element_bytes=element_bytes)
 
     kv_cache = kv_bytes(target, target.kv_element_bytes)
     if drafter is not None:
@@ -259,10 +276,13 @@ def plan_memory(
 
 def fitting_format(architecture: Architecture, free_bytes: int, tokens: int, *, kind: DeviceKind) -> str | None:
     """The most precise weight format with which a model and `tokens` tokens fit this memory; None if it never does."""
-    has_choice = can_quantize(architecture) and not lacks_quantizer(architecture, kind)
+    has_choice = can_quantize(architecture, kind) and not lacks_quantizer(architecture, kind)
     formats = FITTING_FORMATS if has_choice else FITTING_FORMATS[:1]
     formats = [each for each in formats if each == "bf16" or each in kind.weight_formats]
-    plans = {each: plan_memory(QuantizedModel(architecture, each), None, tokens, kind=kind) for each in formats}
+    models = {each: QuantizedModel(architecture, each) for each in formats}
+    if keeps_blocks(architecture, kind):  # what it has without a choice
+        models["bf16"] = QuantizedModel(architecture, GGUF_FORMAT)
+    plans = {each: plan_memory(model, None, tokens, kind=kind) for each, model in models.items()}
     return next((name for name, plan in plans.items() if plan.total_bytes <= free_bytes), None)
 
 

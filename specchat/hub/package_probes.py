@@ -4,7 +4,6 @@
 """
 
 import json
-import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -71,9 +70,10 @@ def _triton_kernels() -> dict[str, Any]:
 
     import torch
 
+    from specchat.devices import missing_triton
     from specchat.forward.fused_ops import AttentionDimensions, select_fused_ops
+    from specchat.forward.linear.block_linear import block_matmul
     from specchat.forward.linear.int4_linear import int4_matmul
-    from specchat.forward.native.native_ops import DISABLED, ENVIRONMENT_VARIABLE
 
     kind, lines = kind_of(default_device()), list[str]()
     if not kind.has_kernels:
@@ -85,10 +85,9 @@ def _triton_kernels() -> dict[str, Any]:
     like = torch.zeros(1, dtype=torch.bfloat16, device=device)
     ops = select_fused_ops(AttentionDimensions(heads=4, kv_heads=2, head_size=64, epsilon=1e-6), like)
     if not ops.reads_cache_rows:
-        is_off = os.environ.get(ENVIRONMENT_VARIABLE) == DISABLED
-        reason = f"{ENVIRONMENT_VARIABLE}={DISABLED} is set" if is_off else "Triton is not installed"
-        return {"error": lines[0] if lines else reason}
-    return {"computes": True, "has_int4": int4_matmul(device, torch.bfloat16) is not None}
+        return {"error": lines[0] if lines else missing_triton()}
+    has_blocks = all(block_matmul(device, torch.bfloat16, name) for name in ("Q4_K", "Q6_K"))  # of most files
+    return {"computes": True, "has_int4": int4_matmul(device, torch.bfloat16) is not None, "has_blocks": has_blocks}
 
 
 PROBES: Mapping[str, Callable[[], dict[str, Any]]] = {

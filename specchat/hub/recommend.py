@@ -26,6 +26,7 @@ from specchat.hub.memory_plan import (
     QuantizedModel,
     can_quantize,
     has_kv_arena,
+    has_own_passes,
     plan_memory,
     usable_gpu_bytes,
     weight_bytes,
@@ -128,8 +129,9 @@ class ModelPair:
 
     @property
     def lacks_plugin(self) -> bool:
-        """Whether drafts need a plugin that is not installed: transformers computes recurrent layers on a GPU."""
-        is_stepped = self.device.is_gpu and self.entry.architecture.recurrent_elements > 0
+        """Whether drafts need a plugin that is not installed: transformers computes its recurrent layers here."""
+        architecture = self.entry.architecture
+        is_stepped = architecture.recurrent_elements > 0 and not has_own_passes(architecture, self.device.kind)
         return is_stepped and bool(self.drafter.kind) and not find_extensions("decoding_forms")
 
     @property
@@ -239,7 +241,7 @@ def _fitting_pairs(
 
 def _quant_formats(entry: CatalogEntry, device: Device, cpu_features: Sequence[str]) -> Iterator[str]:
     """The weight formats that this device supports for a model, the most precise first."""
-    can_choose = can_quantize(entry.architecture)
+    can_choose = can_quantize(entry.architecture, device.kind)
     yield "bf16" if device.is_gpu or "BF16" in cpu_features else "float32"
     if can_choose and (device.is_gpu or "VNNI" in cpu_features):
         yield "int8"

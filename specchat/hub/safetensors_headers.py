@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -27,12 +27,14 @@ from specchat.hub.config_architecture import (
 )
 from specchat.hub.needed_files import PICKLE_PATTERNS, without_consolidated
 from specchat.paths import hub_snapshot, is_hub_id
-from specchat.weights.gguf.gguf_file import is_gguf, read_gguf
+from specchat.weights.gguf.gguf_file import MULTIPLIED_TYPES, is_gguf, read_gguf
+from specchat.weights.gguf.gguf_manifest import MappedTensor
 
 TensorHeaders = Mapping[str, tuple[str, tuple[int, ...]]]
 ITEM_BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "I16": 2}  # others: one byte
 PACKED_BITS = {"I32": 32, "U8": 8}  # of an element that holds several numbers of a quantized checkpoint
 SCALE_WORDS = ("scale", "zero", "g_idx", "absmax", "quant_map", "quant_state")  # beside them; formats count these
+BLOCK_LAYOUT = 1.03  # of Q4_K, which most bytes of most files are: scales of 6 bits take 8
 MAX_HEADER_BYTES = 100 * 2**20  # the limit of the safetensors format
 
 
@@ -64,9 +66,18 @@ def _gguf_architecture(source: Path) -> Architecture:
         return Architecture(HEAD, matrices, kv_layers, layers=layers, stored_bytes=file.bytes)
     model = map_model(file)
     known = dimensions_from_config(model.config, str(source))
-    own = (each for each in model.tensors if not is_mtp_tensor(each.name, known.layers))
+    own = [each for each in model.tensors if not is_mtp_tensor(each.name, known.layers)]
     matrices = merged(matrix_of(each.name, each.source.shape) for each in own)
-    return replace(known, matrices=matrices, stored_bytes=file.bytes)
+    return replace(known, matrices=matrices, stored_bytes=file.bytes, block_bytes=_block_bytes(own))
+
+
+def _block_bytes(tensors: Iterable[MappedTensor]) -> int:
+    """On a GPU: those without a kernel become bf16, and the layout of others takes at most BLOCK_LAYOUT of theirs."""
+    stored = [each.source for each in tensors]
+    packed = sum(each.bytes for each in stored if each.type_name in MULTIPLIED_TYPES)
+    return round(BLOCK_LAYOUT * packed) + sum(
+        2 * math.prod(each.shape) for each in stored if each.type_name not in MULTIPLIED_TYPES
+    )
 
 
 def read_config(source: Path) -> Config:

@@ -15,7 +15,7 @@ from typing import Any
 from specchat.devices import CUDA, DeviceKind, kind_of
 from specchat.errors import ModelError
 from specchat.hub.machine import Device, Machine
-from specchat.hub.memory_plan import can_quantize, lacks_quantizer, weight_bytes
+from specchat.hub.memory_plan import can_quantize, has_own_passes, lacks_quantizer, weight_bytes
 from specchat.hub.recommend import (
     DEFAULT_CONTEXT_TOKENS,
     FITS,
@@ -28,7 +28,6 @@ from specchat.hub.recommend import (
 )
 from specchat.loading.load_plan import ComputeFeatures, Fetch, LoadPlan, ModelPlan, plan_load
 from specchat.profile.keys import AUTO, Models, Profile
-from specchat.weights.llama_families import GPU_FAMILIES, LLAMA_LIKE_FAMILIES
 from specchat.weights.load_options import KEPT_FORMATS
 
 MAX_MAPPED_SHARE = 1.5  # of the free memory, for weights that stay on the disk: with more, a token would take minutes
@@ -114,10 +113,10 @@ def _steps(plan: LoadPlan, models: Models, device: Device) -> Iterator[_Step]:
     if sizes is None:
         return
     # tied embeddings are the output matrix of every pass, so they stay on the device
-    if models.embedding_device == AUTO and kind.is_gpu and not sizes.is_tied and sizes.family in GPU_FAMILIES:
+    if models.embedding_device == AUTO and kind.is_gpu and not sizes.is_tied and has_own_passes(sizes, kind):
         yield _Step("the embedding on the CPU (slower passes)", partial(_with_target, embedding_device="cpu"))
     kept = [each for each in (*formats, models.weights) if each in KEPT_FORMATS]
-    is_ours = not kind.is_gpu and sizes.family in LLAMA_LIKE_FAMILIES and target.gguf is None
+    is_ours = not kind.is_gpu and has_own_passes(sizes, kind) and target.gguf is None
     if is_ours and kept and weight_bytes(sizes, kept[-1]) <= MAX_MAPPED_SHARE * device.free_bytes:
         text = "weights that stay on the disk, because the memory does not hold them (very slow)"
         yield _Step(text, partial(_with_target, maps_weights=True))
@@ -135,7 +134,7 @@ def _context_steps(plan: LoadPlan, shortest: int) -> Iterator[_Step]:
 def _smaller_formats(model: ModelPlan, kind: DeviceKind) -> Iterator[str]:
     """The formats with fewer bytes than that of the plan, the most precise first."""
     sizes = model.architecture()
-    if sizes is None or not can_quantize(sizes) or lacks_quantizer(sizes, kind):
+    if sizes is None or not can_quantize(sizes, kind) or lacks_quantizer(sizes, kind):
         return
     planned = weight_bytes(sizes, model.memory_format)
     yield from (each for each in KEPT_FORMATS if each in kind.weight_formats and weight_bytes(sizes, each) < planned)

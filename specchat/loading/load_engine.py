@@ -6,14 +6,12 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from hashlib import blake2b
 from pathlib import Path
 from threading import Event as Flag
 from time import monotonic
 
 import torch
 
-from specchat import forward
 from specchat.chat.drafted_text import DraftedText, LoadedModels
 from specchat.chat.events import Event
 from specchat.chat.events import LoadingProgress as LoadingEvent
@@ -58,6 +56,7 @@ from specchat.text.tokenizer import Tokenizer, check_same_tokens
 from specchat.threads import ThreadWatchdog, is_thread_count_set, threads_for
 from specchat.weights.gguf.gguf_file import forget_headers, size_and_time
 from specchat.weights.gguf.gguf_preparation import Report
+from specchat.weights.kept_weights import digest_of_passes
 from specchat.weights.kv_files import KVFiles, kv_identity
 from specchat.weights.load import load_model
 from specchat.weights.load_options import EMBEDDED
@@ -68,6 +67,7 @@ DEFAULT_THREADS = torch.get_num_threads()
 REPORT_SECONDS = 0.25
 COMPILING = "compiling the CPU kernels, once, about 30 s"
 GIB = 2**30
+QUANTIZED_SHARE = 0.75  # of the bytes of floats: a target of fewer is quantized
 MAX_ANSWERS, MAX_ANSWERS_OF_UNKNOWN_SIZE = 16, 2  # at once; with more, each would crawl
 KV_SHARE = 0.25  # of the free memory, for the rows of answers that run at once
 MAX_ENCODED_TEXTS = 64  # of other conversations, as tokens
@@ -193,6 +193,7 @@ def load_engine(
     _capture_graphs(resources, progress)
     learned = learned_file(_cost_identity(profile, plan, resources))
     costs, state = learned.load()
+    costs.widths = resources.target.graph_widths
     corpus = read_reference_corpus(EMBEDDED / "reference.jsonl") if plan.target.source == "embedded" else None
     notices = (*_notices(plan, resources), *unusable, *filter(None, [learned.fault]))
     kv_files = _kv_files(profile, plan, resources.target)
@@ -294,16 +295,27 @@ def _load_draft(
 
 
 def _load_head(plan: HeadPlan, target_plan: ModelPlan, target: Model, progress: Progress) -> dict[str, DraftHead]:
-    """Load a head, by its kind. A self-test selects the variant if the files leave it open.
-
-    Beside a target of GGUF blocks it has 8 bits: otherwise drafting would cost more than the smaller passes save.
-    """
+    """Load a head, by its kind. A self-test selects the variant if the files leave it open."""
     assert plan.path is not None, f"{plan.source} is not fetched"
     spec = inspect_head(plan.path)
     progress(LoadingEvent(f"head {spec.kind}", 0, 0))
-    weights = BLOCKS_OF_8_BITS if target_plan.options.quant_format == GGUF_FORMAT else FLOAT_FORMAT
+    weights = head_format(target_plan, target)
     head = load_selected_head(spec, target, None, target.pool.layout.device, weights=weights)
     return {spec.kind: head}
+
+
+def head_format(target_plan: ModelPlan, target: Model) -> str:
+    """8 bits beside a quantized target: otherwise drafting would cost more than the smaller passes save.
+
+    On a CPU that is one of GGUF blocks.
+    """
+    layout, architecture = target.pool.layout, target_plan.architecture()
+    if target_plan.options.quant_format == GGUF_FORMAT:
+        return BLOCKS_OF_8_BITS
+    if architecture is None or not kind_of(layout.device).has_kernels:
+        return FLOAT_FORMAT
+    float_bytes = layout.dtype.itemsize * architecture.parameters
+    return BLOCKS_OF_8_BITS if target.bytes < QUANTIZED_SHARE * float_bytes else FLOAT_FORMAT
 
 
 def _past_text_index(tokenizer: Tokenizer, past_texts: Callable[[], Sequence[str]]) -> PastTextIndex:
@@ -334,7 +346,7 @@ def _kv_files(profile: Profile, plan: LoadPlan, target: Model) -> KVFiles | None
         return None
     files = sorted(_folder(plan.target).iterdir())
     identity = {
-        "code": _digest_of_passes(),
+        "code": digest_of_passes(),
         "model": [profile.models.target, [(each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in files]],
         "form": [plan.target.options.quant_format, target.bytes, _kv_form(target), plan.target.options.exact],
         "rows": layout.shapes,
@@ -355,15 +367,6 @@ def _kv_form(target: Model) -> str:
     """The dtype of passes, and the format of a KV cache that has another."""
     layout = target.pool.layout
     return f"{layout.dtype}, int8 KV cache" if layout.is_int8 else str(layout.dtype)
-
-
-def _digest_of_passes() -> str:
-    """Of the code that computes rows: other code may round differently."""
-    digest = blake2b(digest_size=8)
-    code = Path(forward.__file__).parent.rglob("*.*")
-    for path in sorted(each for each in code if each.suffix in (".py", ".cpp", ".h")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 def _device_name(model: Model) -> str:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from specchat.devices import CPU, FLOAT_FORMAT, GGUF_FORMAT, INT8_KV, kind_of, resolve_device
+from specchat.devices import CPU, FLOAT_FORMAT, GGUF_FORMAT, INT8_KV, kind_of, missing_triton, resolve_device
 from specchat.errors import ModelError
 from specchat.hub.architecture import FLOAT_FORMATS, Architecture
 from specchat.hub.catalog import find_entry, head_parameters
@@ -29,6 +29,7 @@ from specchat.hub.memory_plan import (
     MemoryPlan,
     QuantizedModel,
     can_quantize,
+    keeps_blocks,
     plan_memory,
 )
 from specchat.hub.recommend import FITS, TIGHT, TOO_LARGE, fit_label, format_gib
@@ -99,6 +100,9 @@ class ModelPlan:
         if self.options.quant_format == GGUF_FORMAT and self.gguf and self.options.device == "cpu":
             name = read_gguf(self.gguf).quantization
             return next((f"gguf{bits}" for bits in "456" if f"Q{bits}" in name), "gguf8")
+        known = self.architecture() if self.options.quant_format == GGUF_FORMAT else None
+        if known is not None and keeps_blocks(known, kind_of(self.options.device)):
+            return GGUF_FORMAT
         if self.options.quant_format not in (FLOAT_FORMAT, GGUF_FORMAT):
             return self.options.quant_format
         return "float32" if self.options.dtype == "float32" else "bf16"
@@ -109,7 +113,7 @@ class ModelPlan:
         if sizes is None or sizes.stored_format in FLOAT_FORMATS:
             return ""
         has_kernel = sizes.stored_format in INT4_CHECKPOINTS and kind_of(self.options.device).has_kernels
-        if can_quantize(sizes):  # our own passes read it
+        if can_quantize(sizes, kind_of(self.options.device)):  # our own passes read it
             return "int4" if has_kernel else ""
         return sizes.stored_format if sizes.stored_format in STORAGE_FORMATS else ""
 
@@ -238,7 +242,8 @@ class LoadPlan:
     def offered_draft(self) -> str:
         """One line about a smaller model on this disk that could draft, "" for none; vocabularies are read for it."""
         path = self.target.gguf or self.target.folder
-        name = draft_on_disk(path) if self.may_offer_draft and path is not None else None
+        may_offer = self.may_offer_draft and not (self.refusal or self.given_way)
+        name = draft_on_disk(path) if may_offer and path is not None else None
         if name is None:
             return ""
         option = f"--draft {shlex.quote(name)}"
@@ -377,9 +382,9 @@ def _resolve_weights(models: Models, weights: str, gguf: Path | None, device: st
     """The format for `auto`: the blocks of a GGUF file where they are fast, unless the user chose a dtype."""
     if weights != AUTO:
         return weights
-    has_blocks = gguf is not None and device == "cpu"
-    takes_blocks = has_blocks and features.has_fast_gguf_blocks and models.dtype == AUTO
-    return GGUF_FORMAT if takes_blocks else FLOAT_FORMAT
+    on_gpu = kind_of(device).has_kernels and not missing_triton()
+    are_fast = features.has_fast_gguf_blocks if device == "cpu" else on_gpu
+    return GGUF_FORMAT if gguf is not None and are_fast and models.dtype == AUTO else FLOAT_FORMAT
 
 
 def _head_sources(models: Models) -> Iterator[str]:

@@ -76,8 +76,8 @@ class Models:
     weights: str = key(
         "auto",
         'The format of the target\'s weights: "float" (as stored, or as dtype requires), "gguf" (the blocks of a GGUF '
-        'file as they are, on a CPU), "int8" or "fp8" (half the memory of bfloat16), "nf4" (a quarter) or "nf4-double" '
-        '(a little less); "auto" is "gguf" for a GGUF file on a CPU where that is fastest, else "float", and "int8" or '
+        'file as they are), "int8" or "fp8" (half the memory of bfloat16), "nf4" (a quarter) or "nf4-double" '
+        '(a little less); "auto" is "gguf" for a GGUF file where that is fastest, else "float", and "int8" or '
         '"nf4" where that does not fit the memory. Each format has its own text; docs/quantization.md has their costs.',
         choices=WEIGHT_CHOICES,
     )

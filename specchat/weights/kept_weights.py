@@ -13,9 +13,10 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
@@ -26,6 +27,7 @@ import torch
 from torch import Tensor
 
 from specchat.errors import ModelError, first_line
+from specchat.forward.linear.byte_linear import ByteLinear
 from specchat.forward.linear.linear import FloatLinear, NativeLinear, OneDnnLinear, QuantLinear
 from specchat.forward.linear.packed_linear import PackedFormat, PackedLinear, PackedPart, empty_on_huge_pages
 from specchat.forward.linear.quant_linear import (
@@ -33,7 +35,6 @@ from specchat.forward.linear.quant_linear import (
     Nf4DequantizedLinear,
     Nf4Linear,
     Nf4PackedLinear,
-    TwoPartInt8Linear,
 )
 from specchat.forward.native.native_ops import native_kernels
 from specchat.paths import kept_weights_folder, kept_weights_prefix
@@ -41,15 +42,16 @@ from specchat.weights.load_options import KEPT_FORMATS
 
 log = logging.getLogger(__name__)
 
-FORMAT_VERSION = 1
 MIN_SOURCE_BYTES = 2**28  # less is quantized in a second or two
 MAX_KEPT_BYTES = 64 * 2**30  # of all models together
 SPARE_DISK_BYTES = 4 * 2**30
 UNFINISHED = ".unfinished"
 KEPT_CLASSES = (  # nothing else is made from a file
-    DequantizedLinear, TwoPartInt8Linear, Nf4PackedLinear, Nf4Linear, Nf4DequantizedLinear, PackedLinear, PackedPart,
+    DequantizedLinear, Nf4PackedLinear, Nf4Linear, Nf4DequantizedLinear, PackedLinear, PackedPart,
     PackedFormat,
 )  # fmt: skip
+
+NOT_KEPT = FloatLinear, NativeLinear, OneDnnLinear, ByteLinear  # floats, and what a GPU rounds in less time
 
 
 @dataclass
@@ -67,7 +69,7 @@ class KeptWeights:
         if not self.is_writing and (known := self._read(path)):
             return known
         linear = make()
-        if not self.is_writing or isinstance(linear, FloatLinear | NativeLinear | OneDnnLinear):
+        if not self.is_writing or isinstance(linear, NOT_KEPT):
             return linear
         try:
             torch.save(_with_tensors(linear, lambda tensor: tensor.cpu()), path)
@@ -130,7 +132,8 @@ def kept_weights(
         return
     folder = kept_weights_folder() / f"{kept_weights_prefix(source)}{_identity(files, quant_format, dtype, device)}"
     if folder.is_dir():
-        os.utime(folder)
+        with suppress(OSError):  # a cache that cannot be written
+            os.utime(folder)
         yield KeptWeights(folder, device, maps, is_writing=False)
         return
     unfinished = folder.with_name(f"{folder.name}.{os.getpid()}{UNFINISHED}")
@@ -139,8 +142,9 @@ def kept_weights(
         if maps and not kept.is_writing:
             raise ModelError(f"{source}: the memory does not hold its weights, and neither does the disk of {folder}")
         yield kept
-        if kept.is_writing:
-            unfinished.rename(folder)
+        with suppress(OSError):  # another process was sooner
+            if kept.is_writing:
+                unfinished.rename(folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
@@ -164,6 +168,16 @@ def _identity(files: list[Path], quant_format: str, dtype: torch.dtype | None, d
     """A name for all that decides the bytes of the layers."""
     stored = [(each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in files]
     machine = [device.type, torch.backends.cpu.get_cpu_capability(), native_kernels().lanes]
-    code = [FORMAT_VERSION, torch.__version__, version("bitsandbytes")]
+    code = [digest_of_passes(), torch.__version__, version("bitsandbytes")]
     identity = json.dumps([stored, quant_format, str(dtype), machine, code])
     return blake2b(identity.encode(), digest_size=8).hexdigest()
+
+
+@lru_cache
+def digest_of_passes() -> str:
+    """Of the code that computes rows: other code may round, or pack weights, differently."""
+    digest = blake2b(digest_size=8)
+    code = (Path(__file__).parents[1] / "forward").rglob("*.*")
+    for path in sorted(each for each in code if each.suffix in (".py", ".cpp", ".h")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -13,6 +13,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
+from specchat.devices import DeviceKind
 from specchat.forward.llama.variations import GELU_TANH, OTHER_NETWORK, SILU, LayerShape, Scaling
 
 Config = Mapping[str, Any]
@@ -316,10 +317,15 @@ FAMILIES: Mapping[str, Family] = {
         expert_size_key="moe_intermediate_size",
     ),
 }
-HYBRID_FAMILIES = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")  # on CPUs only: transformers computes them on GPUs
+HYBRID_FAMILIES = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")  # their recurrent layers need kernels of ours
 LLAMA_LIKE_FAMILIES = tuple(FAMILIES)
-GPU_FAMILIES = tuple(name for name in FAMILIES if name not in HYBRID_FAMILIES)
-GRAPHED_FAMILIES = tuple(name for name in GPU_FAMILIES if FAMILIES[name].experts is None)  # as CUDA graphs
+TORCH_FAMILIES = tuple(name for name in FAMILIES if name not in HYBRID_FAMILIES)
+GRAPHED_FAMILIES = tuple(name for name in FAMILIES if FAMILIES[name].experts is None)  # as CUDA graphs
+
+
+def own_families(kind: DeviceKind) -> tuple[str, ...]:
+    """Those that our own passes compute on a kind of device."""
+    return LLAMA_LIKE_FAMILIES if kind.has_kernels or not kind.is_gpu else TORCH_FAMILIES
 
 
 def network_config(config: Config) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from specchat.engine.model import limit_context_window
 from specchat.errors import ModelError
 from specchat.forward.batch import BatchLimits
 from specchat.forward.cuda.cuda_graphs import Capture, CudaGraphCapture, GraphSettings
+from specchat.forward.cuda.kernel_trial import triton_module
 from specchat.forward.linear.linear import float_linear
 from specchat.forward.llama.decoder_layer import (
     Attention,
@@ -77,9 +78,13 @@ def is_llama_like(config: dict[str, Any]) -> bool:
     )
 
 
-def is_hybrid(config: Mapping[str, Any]) -> bool:
-    """Whether a model of our own passes has recurrent layers."""
-    return network_config(config).get("model_type") in HYBRID_FAMILIES
+def can_compute(config: dict[str, Any], folder: Path, dtype: torch.dtype | None, device: torch.device) -> bool:
+    """Whether `load_llama` loads this folder to a device: recurrent layers need kernels of ours on a GPU."""
+    network = network_config(config)
+    if not is_llama_like(config) or network["model_type"] not in HYBRID_FAMILIES or not kind_of(device).is_gpu:
+        return is_llama_like(config)
+    kernels, sizes = triton_module("device_states", device), read_dimensions(network, folder).delta_net
+    return kernels is not None and sizes is not None and kernels.can_step(sizes, dtype or config_dtype(network), device)
 
 
 def _is_composite(config: Mapping[str, Any]) -> bool:
@@ -145,7 +150,7 @@ def load_llama(
     if not isinstance(files, GgufTensorFiles) and files.has_scaled_weights:
         dtype = dtype or config_dtype(config)
         files = replace(files, dtype=dtype)
-    multiplies_blocks = quant_format == GGUF_FORMAT and not kind.is_gpu
+    multiplies_blocks = quant_format == GGUF_FORMAT and (kind.has_kernels or not kind.is_gpu)
     if multiplies_blocks and not isinstance(files, GgufTensorFiles):
         raise ModelError(f"{folder}: was not made from a GGUF file; --weights gguf needs one, use --weights float")
     loader = WeightLoader(files, dtype, device, quant_format, multiplies_blocks, kept)
@@ -155,6 +160,10 @@ def load_llama(
         capture = capture or CudaGraphCapture(device)
     weights = network_weights(loader, config, sizes, embedding_device or device, context_window)
     graphs = GraphSettings(capture, arena_rows(arena_tokens)) if capture is not None else None
+    if sizes.delta_net is not None and kind.is_gpu:
+        from specchat.forward.llama.device_hybrid import DeviceHybridModel  # needs Triton
+
+        return DeviceHybridModel(sizes, weights, context_window, limits, graphs)
     if sizes.delta_net is not None:
         return HybridModel(sizes, weights, context_window, limits, has_int8_kv=has_int8_kv)
     return LlamaModel(sizes, weights, context_window, limits, graphs, has_int8_kv=has_int8_kv)

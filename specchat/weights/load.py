@@ -39,7 +39,7 @@ from specchat.weights.int4_checkpoints import Int4TensorFiles
 from specchat.weights.kept_weights import kept_weights
 from specchat.weights.llama_families import network_config
 from specchat.weights.llama_manifest import known_tensors, read_dimensions
-from specchat.weights.llama_weights import config_dtype, is_hybrid, is_llama_like, load_llama, tensor_files
+from specchat.weights.llama_weights import can_compute, config_dtype, load_llama, tensor_files
 from specchat.weights.load_options import STORED_DTYPE, LoadOptions, resolve_dtype
 from specchat.weights.mxfp4_checkpoints import Mxfp4TensorFiles
 
@@ -59,7 +59,7 @@ def load_model(folder: Path, options: LoadOptions, report: Report = no_report) -
     shape = BatchLimits(prefill_chunk=kind_of(device).prefill_chunk, exact=options.exact)
     try:
         config = json.loads((folder / "config.json").read_text())
-        if is_llama_like(config) and not (kind_of(device).is_gpu and is_hybrid(config)):
+        if can_compute(config, folder, dtype, device):
             if config.get("quantization_config") and options.quant_format == FLOAT_FORMAT:
                 _warn_of_dequantization(folder, config, dtype or config_dtype(config), device)
             load = partial(load_llama, folder, dtype, device, options.context_window, shape)

@@ -20,11 +20,12 @@ from torch import Tensor
 
 from specchat.devices import kind_of
 from specchat.errors import ModelError
+from specchat.forward.linear.block_linear import BlockLinear, block_linear
 from specchat.forward.linear.int4_linear import Int4Linear, Int4Weight, int4_matmul
 from specchat.forward.linear.linear import FloatLinear, QuantLinear, WeightSource
 from specchat.forward.linear.packed_linear import StoredBlocks, packed_linear
 from specchat.forward.linear.quant_linear import quant_linear
-from specchat.forward.llama.embedding_rows import EmbeddingRows, EmbeddingTable, ReadTokenRows
+from specchat.forward.llama.embedding_rows import BlockEmbedding, EmbeddingRows, EmbeddingTable, ReadTokenRows
 from specchat.weights.kept_weights import KeptWeights
 from specchat.weights.load_options import EMBEDDED
 
@@ -178,8 +179,11 @@ class WeightLoader:
         return linear
 
     def embedding(self, device: torch.device, name: str = EMBEDDING) -> EmbeddingTable:
-        """Embeddings of tokens. On a CPU those of a GGUF file stay in the file, and a pass reads what it needs."""
-        read_rows = None if kind_of(device).is_gpu else self.files.token_rows(name)
+        """Embeddings of tokens. Those of a GGUF file stay blocks on a GPU; on a CPU a pass reads them from the file."""
+        is_gpu = kind_of(device).is_gpu
+        if is_gpu and isinstance(blocks := self._packed([name]), BlockLinear):
+            return BlockEmbedding(blocks, self._activation_dtype)
+        read_rows = None if is_gpu else self.files.token_rows(name)
         if read_rows is None:
             return self.tensor(name, device)
         tokens, width = self.files.shape(name)
@@ -192,8 +196,10 @@ class WeightLoader:
     def tied_lm_head(self, embedding: EmbeddingTable) -> QuantLinear:
         """The output matrix of a model with tied embeddings.
 
-        The embedding stays in its dtype for lookups, so a quantized output matrix is a second copy.
+        The embedding stays in its dtype for lookups, so a quantized output matrix is a second copy; blocks are shared.
         """
+        if isinstance(embedding, BlockEmbedding):
+            return embedding.linear
         if packed := self._packed([EMBEDDING]):
             return packed
         if not isinstance(embedding, Tensor):
@@ -232,7 +238,10 @@ class WeightLoader:
         if not self.multiplies_blocks:
             return None
         weights = [stored for name in names if (stored := self.files.stored_blocks(name)) is not None]
-        linear = packed_linear(weights, self._activation_dtype, bias) if len(weights) == len(names) else None
+        if len(weights) < len(names):
+            return None
+        dtype, on_gpu = self._activation_dtype, kind_of(self.device).is_gpu
+        linear = block_linear(weights, dtype, self.device, bias) if on_gpu else packed_linear(weights, dtype, bias)
         self.loaded_bytes += linear.bytes if linear else 0
         return linear
 

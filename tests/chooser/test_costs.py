@@ -38,6 +38,40 @@ def test_an_unmeasured_length_costs_as_much_as_its_neighbour():
     assert pass_seconds(costs, 20000, 1) == [pytest.approx(2.7), 3.0]
 
 
+def test_a_pass_costs_what_the_next_wider_graph_does():
+    costs = Costs({1024: Curve({1: 1.0, 16: 2.0, 24: 4.0})}, widths=(1, 2, 16, 24))
+    seconds = costs.trusted_pass_seconds(100, 17) or []
+
+    assert seconds[3:17] == [2.0] * 14
+    assert seconds[17] == costs.relative_pass_cost(100, 20) == 4.0
+
+
+def test_what_a_pass_cost_is_learned_of_the_rows_that_it_computed():
+    costs = Costs({1024: PassCurve({1: 1.0, 16: 2.0, 24: 4.0})}, widths=(1, 16, 24))
+    for _ in range(40):
+        costs.learn_pass(100, 17, 3.0)
+
+    assert set(costs.pass_curves[1024].points) == {1, 16, 24}
+    assert costs.trusted_pass_seconds(100, 24)[17:] == [pytest.approx(3.0, rel=0.2)] * 8
+
+
+def test_a_curve_that_covers_few_rows_allows_no_graph_that_is_wider():
+    costs = Costs({1024: PassCurve({1: 1.0, 16: 2.0}, is_unconfirmed=True)}, widths=(1, 2, 3, 6, 16))
+    costs.learn_pass(100, 1, 1.0)
+
+    assert len(costs.trusted_pass_seconds(100, 16) or ()) == 4
+
+
+def test_calibration_measures_every_width_of_a_graph(monkeypatch):
+    writing, costs, measured = Generation(target()), Costs(widths=(1, 2, 4, 8)), list[int]()
+    writing.replace_tokens([5, 6, 7, 8])
+    monkeypatch.setattr(writing, "measure_pass", lambda rows, _sampler: measured.append(rows) or 0.2 * rows)
+
+    costs.calibrate(writing)
+
+    assert sorted(set(measured)) == [1, 2, 4, 8, 16]
+
+
 def test_calibration_measures_three_row_counts_once_and_leaves_the_text_unchanged(monkeypatch):
     monkeypatch.setattr("specchat.chooser.costs.thread_time", perf_counter)
     writing, costs = Generation(target()), Costs()

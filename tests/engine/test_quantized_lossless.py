@@ -14,7 +14,6 @@ from specchat.engine.model import Model
 from specchat.forward import fused_ops
 from specchat.forward.batch import BatchLimits
 from specchat.forward.linear import linear, quant_linear
-from specchat.forward.linear.quant_linear import Fp8Linear, probe_fp8_matmul
 from specchat.forward.llama.llama import LlamaModel
 from specchat.forward.native.native_ops import NativeKernels
 from specchat.weights.llama_weights import load_llama
@@ -67,20 +66,6 @@ def test_target_and_draft_model_have_their_own_weight_formats(weights, draft_for
     texts = two_turns(quantized_target(weights, "bfloat16"), drafter, SAMPLERS["T1"], STOPS)
 
     assert texts == plain_texts(weights, "bfloat16", "T1")
-
-
-@pytest.mark.parametrize("drafter", ["chaos", "draft"])
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_no_drafter_can_change_the_text_of_fp8_matmuls(dtype, drafter, monkeypatch):
-    if not probe_fp8_matmul(torch.device("cpu")):
-        pytest.skip("torch multiplies no floats of 8 bits here")
-    monkeypatch.setattr(quant_linear, "fp8_matmul", probe_fp8_matmul)
-    model = quantized_target("fp8", dtype)
-    assert isinstance(model.weights.lm_head, Fp8Linear)
-
-    texts = [two_turns(model, who, SAMPLERS["T1"], STOPS) for who in (Drafter(), DRAFTERS[drafter]("dense-qwen3"))]
-
-    assert texts[0] == texts[1]
 
 
 def test_a_matmul_that_is_not_batch_invariant_gets_one_row_count(monkeypatch):

@@ -1,16 +1,24 @@
 """Compile every kernel that a layer launches, for a GPU that is not here: `compile_kernels.py CAPABILITY SIZE DTYPE`.
 
-Prints a line of JSON for each kernel. Launches are caught, so that no kernel runs: what is compiled is what the
-functions of the product would launch, with their constants.
+With `blocks` as a fourth argument, those that multiply blocks of GGUF files. Prints a line of JSON for each kernel,
+with the registers of a thread, the bytes that it spills, and its instructions, as the assembler of NVIDIA made them.
+Launches are caught, so that no kernel runs: what is compiled is what the functions of the product would launch, with
+their constants.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 import sys
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import torch
+import triton
 from torch import Tensor
 from triton import compile as compile_kernel
 from triton.backends.compiler import GPUTarget
@@ -19,9 +27,21 @@ from triton.runtime.jit import JITFunction
 
 from specchat.engine.sampling import DeviceNoise
 from specchat.forward.batch import CacheRows
-from specchat.forward.cuda import triton_attention, triton_linear, triton_rows, triton_sampling
+from specchat.forward.cuda import (
+    triton_attention,
+    triton_blocks,
+    triton_linear,
+    triton_rows,
+    triton_sampling,
+    triton_tree,
+)
+from specchat.forward.cuda.device_states import DevicePass, DeviceStates
 from specchat.forward.fused_ops import AttentionDimensions, QKVInputs
+from specchat.forward.linear.block_linear import BLOCK_TYPES, BlockWeight
+from specchat.forward.linear.byte_linear import ByteWeight
 from specchat.forward.linear.int4_linear import Int4Weight
+from specchat.forward.llama.gated_delta_net import DeltaNetSizes, GatedDeltaNet, MixerInputs
+from specchat.forward.recurrences import DeltaGates
 
 POINTERS = {
     torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.int32: "*i32", torch.int64: "*i64",
@@ -53,7 +73,24 @@ def compile_launch(self: Any, *arguments: Any, grid: Any, warmup: bool, **consta
     compiled.add(key)
     source = ASTSource(self, signature, known, attributes)
     kernel = compile_kernel(source, target=GPUTarget("cuda", capability, WARP_SIZE), options=options)
-    print(json.dumps({"kernel": self.__name__, "shared": kernel.metadata.shared, "constants": known}), flush=True)
+    used = {"shared": kernel.metadata.shared, **resources(kernel.asm["cubin"])}
+    print(json.dumps({"kernel": self.__name__, **used, "constants": known}), flush=True)
+
+
+def resources(cubin: bytes) -> dict[str, int]:
+    """Registers, spilled bytes and instructions, by the disassembler in Triton's wheel."""
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    with NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        usage, code = (
+            subprocess.run([tool, option, file.name], capture_output=True, text=True, check=True).stdout
+            for option in ("--dump-resource-usage", "-sass")
+        )
+    found = re.search(r"REG:(\d+) STACK:(\d+)", usage)
+    assert found, usage
+    instructions = len(re.findall(r"^\s+/\*[0-9a-f]{4,}\*/\s+\S", code, re.MULTILINE))
+    return {"registers": int(found[1]), "spilled": int(found[2]), "instructions": instructions}
 
 
 def launch_all() -> None:
@@ -71,17 +108,56 @@ def launch_all() -> None:
         queries = triton_rows.qk_norm_rope(QKVInputs(qkv, norm, norm, angles, angles), sizes, location, 0)
         for window in (None, 4096):
             triton_attention.attention(queries, location, 0, sizes, window)
+        triton_attention.attention(queries, location, 0, sizes, None, torch.zeros(32, dtype=dtype))
     groups = torch.zeros(32, 4096)
     weight = Int4Weight.of_words(torch.zeros(16, 4096, 64, dtype=torch.int16), groups, groups.half(), 128, 4096)
-    for count, splits in ((4, 4), (20, 4), (64, 4), (100, 1)):
-        tile = triton_linear.tile_for(count, dtype, capability >= 80)
-        triton_linear.tiled_product(torch.zeros(count, 4096, dtype=dtype), weight, rows[0], tile, splits)
+    launch_product(triton_linear.tiled(weight), rows[0])
+    for numbers in (torch.int8, torch.float8_e4m3fn):
+        numbers_of_8_bits = ByteWeight.pack(torch.zeros(4096, 4096, dtype=numbers), groups[0])
+        launch_product(triton_linear.tiled(numbers_of_8_bits), None)
+    tree = triton_tree.GrowingTree(triton_tree.TreeLimits(5, 4, -3.9, 0.4), zero)
+    for count in (1, 4, 4, 4, 4):
+        tree.add_level(torch.zeros(count, 16), torch.zeros(count, 16, dtype=torch.long))
     noise = DeviceNoise(torch.zeros(4, 2, dtype=torch.int32), groups[0, 0].double(), groups[0, 0].double(), zero)
     logits = torch.zeros(4, 151936, dtype=dtype)
     triton_sampling.sample_columns(noise, logits)
     triton_sampling.rank_columns(noise, logits, triton_sampling.MAX_COUNT)
     triton_sampling.rank_columns(noise, logits[:, :32000], triton_sampling.MAX_COUNT, torch.arange(32000))
+    launch_recurrences()
+
+
+def launch_recurrences() -> None:
+    """What a recurrent layer of Qwen3.5-9B launches, for a tree and for a prompt."""
+    sizes, heads = DeltaNetSizes(16, 32, 128, 128, 4), torch.zeros(32)
+    weight, norm = torch.zeros(4, sizes.channels, dtype=dtype), torch.zeros(128, dtype=dtype)
+    net = GatedDeltaNet(sizes, torch.clone, torch.clone, False, weight, DeltaGates(heads, heads), norm, torch.clone)
+    states = DeviceStates({0: net}, norm)
+    for count, ancestors in ((4, torch.ones(4, dtype=torch.long)), (100, None)):
+        columns, gates = torch.zeros(count, sizes.channels, dtype=dtype), torch.zeros(count, 64, dtype=dtype)
+        inputs = MixerInputs(columns, gates, torch.zeros(count, 32, 128, dtype=dtype))
+        DevicePass(states, ancestors, states.layers).mix(net, 0, inputs, 1e-6)
+    states.apply([0])
+
+
+def launch_product(
+    weight: triton_linear.TiledWeight, bias: Tensor | None, counts: Sequence[int] = (4, 20, 64, 100)
+) -> None:
+    for count in counts:
+        splits = 4 if count <= triton_linear.FEW_ROWS else 1
+        tile = triton_linear.tile_for(count, dtype, capability >= 80)
+        weight.product_of(torch.zeros(count, weight.inputs, dtype=dtype), bias, tile, splits)
+
+
+def launch_blocks() -> None:
+    """Layers of an 8B model in each type of blocks, and one whose inputs and outputs are no whole tiles.
+
+    Few rows for all types, and all tiles for two of them: those with the least and the most operations.
+    """
+    for name, outputs, inputs in (*((name, 4096, 4096) for name in BLOCK_TYPES), ("Q5_1", 4100, 2880)):
+        weight = BlockWeight.zeros(name, outputs, inputs, torch.device("cpu"))
+        counts = (4, 20, 64, 100) if name in ("Q4_0", "Q5_K") else (4,)
+        launch_product(triton_blocks.tiled_blocks(weight), torch.zeros(outputs, dtype=dtype), counts)
 
 
 JITFunction.run = compile_launch
-launch_all()
+launch_blocks() if sys.argv[4:] == ["blocks"] else launch_all()

@@ -8,12 +8,13 @@ import torch
 
 from specchat.drafters.draft_model import DraftModelDrafter
 from specchat.engine import sampling
+from specchat.engine.cache_sizes import GRAPH_WIDTHS
 from specchat.engine.decode import Generation, GenerationConfig, Step
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.sampling import LogitRows, Sampler, pack_samples
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits
-from specchat.forward.cuda.cuda_graphs import CAPTURE_SIZES, CudaGraphs
+from specchat.forward.cuda.cuda_graphs import CudaGraphs
 from specchat.forward.llama.llama import LlamaModel
 from specchat.weights.llama_weights import load_llama
 from tests.each_row import each_row
@@ -41,8 +42,8 @@ def test_the_graphs_of_all_widths_are_captured_before_the_first_turn():
 
     model.capture_graphs(lambda done, total: reports.append((done, total)))
 
-    assert len(graphs) == len(CAPTURE_SIZES) == 7
-    assert reports == [(done, 7) for done in range(8)]
+    assert len(graphs) == len(GRAPH_WIDTHS) == 13
+    assert reports == [(done, 13) for done in range(14)]
 
 
 @pytest.mark.full
@@ -61,11 +62,24 @@ def test_a_graph_depends_on_the_number_of_rows_alone():
     with model.pool.acquire_slot(one, 900), model.pool.acquire_slot(other, 900):
         for cache in (one, other):
             while cache.length < 400:
-                model.prefill(TEXT[:9], cache)
-            for tokens in ([7] * 9, list(range(10)), list(range(16))):
+                model.prefill(TEXT[:16], cache)
+            for tokens in ([7] * 13, list(range(14)), list(range(16))):
                 model.forward(chain(*tokens), cache)
 
     assert len(graphs) == 1
+
+
+@each_row("budget, rows", [(1, 2), (5, 6), (6, 6), (7, 8), (8, 8), (9, 10), (16, 16)])
+def test_no_draft_token_alone_makes_a_graph_wider(budget, rows):
+    """17 rows would compute 24."""
+    model, _graphs = graphed()
+    writing, drafter = Generation(model), Chaos(1)
+    proposed = list[int]()
+    drafter.propose = lambda context: proposed.append(context.max_draft_tokens) or DraftTree(context.tokens[-1])
+    writing.replace_tokens(TEXT)
+    write(writing, GenerationConfig(drafter, Sampler(), budget, 40))
+
+    assert proposed[0] + 1 == rows
 
 
 def test_captures_write_to_no_text():

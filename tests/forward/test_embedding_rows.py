@@ -1,10 +1,13 @@
-"""Embeddings in a file: a row is read when a pass has its token for the first time."""
+"""Embeddings in a file: a row is read when a pass has its token for the first time. Blocks on a GPU are looked up."""
 
 import pytest
 import torch
 
+from specchat.forward.linear.block_linear import BlockLinear, sample_weight
 from specchat.forward.llama import embedding_rows
-from specchat.forward.llama.embedding_rows import EmbeddingRows
+from specchat.forward.llama.embedding_rows import BlockEmbedding, EmbeddingRows
+from tests.each_row import each_row
+from tests.fake_gpu import fake_gpu
 
 TABLE = torch.arange(60.0).view(20, 3)
 
@@ -67,3 +70,21 @@ def test_rows_are_kept_inside_and_outside_of_inference_mode(monkeypatch):
         assert torch.equal(rows[torch.tensor([1])], TABLE[[1]])
 
     assert torch.equal(rows[torch.tensor([1, 2])], TABLE[[1, 2]])
+
+
+@pytest.mark.full
+@each_row("type_name", ["Q8_0", "Q4_K", "MXFP4"])
+def test_blocks_are_looked_up_in_a_graph(type_name):
+    """As a draft tree does, whose tokens the device has chosen: without a wait, and without a copy from the host."""
+    with fake_gpu():
+        device = torch.device("cuda")
+        weight = sample_weight(type_name, device)
+        table = BlockEmbedding(BlockLinear((weight,), None, lambda *_: weight.low), torch.bfloat16)
+        tokens, graph = torch.tensor([5, 120, 5]).to(device), torch.cuda.CUDAGraph()
+
+        with torch.cuda.graph(graph, pool=torch.cuda.graph_pool_handle()):
+            rows = table[tokens]
+        tokens.copy_(torch.tensor([7, 5, 0]))
+        graph.replay()
+
+        assert torch.equal(rows.cpu(), weight.dequantized(torch.bfloat16).cpu()[[7, 5, 0]])

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from specchat.devices import KERNELS_VARIABLE, NO_KERNELS
 from specchat.engine.drafter import Drafter
 from specchat.engine.sampling import Sampler
 from specchat.forward.fused_ops import AttentionDimensions, NativeOps, TorchOps, select_fused_ops
@@ -27,7 +28,7 @@ def cache(kernels_anew, tmp_path, monkeypatch):
     monkeypatch.setattr(native_build, "FOLDER", tmp_path / "package")
     monkeypatch.setattr(native_build, "COMPILED_BESIDE", tmp_path / "package" / "__pycache__")
     monkeypatch.setattr(native_build.os, "access", lambda path, _mode: path != native_build.FOLDER)
-    monkeypatch.delenv(native_ops.ENVIRONMENT_VARIABLE, raising=False)
+    monkeypatch.delenv(KERNELS_VARIABLE, raising=False)
     return tmp_path / "cache" / "kernels"
 
 
@@ -103,7 +104,7 @@ def test_nothing_is_announced_where_no_compiler_runs(compiler, wheel_folder, mon
     elif reason == "no compiler":
         monkeypatch.setattr(native_ops, "find_compiler", lambda: None)
     else:
-        monkeypatch.setenv(native_ops.ENVIRONMENT_VARIABLE, native_ops.DISABLED)
+        monkeypatch.setenv(KERNELS_VARIABLE, NO_KERNELS)
 
     assert not native_ops.must_be_compiled()
 
@@ -256,7 +257,7 @@ def test_a_cache_that_cannot_be_written_is_reported(cache, compiler):
 
 
 def test_the_environment_variable_disables_the_kernels(monkeypatch):
-    monkeypatch.setenv(native_ops.ENVIRONMENT_VARIABLE, native_ops.DISABLED)
+    monkeypatch.setenv(KERNELS_VARIABLE, NO_KERNELS)
 
     assert load_again() == native_ops.NativeKernels(None, "SPECCHAT_KERNELS=none is set")
 
@@ -267,7 +268,7 @@ def test_the_text_is_the_same_with_and_without(monkeypatch, compiler, native_lib
     model = target("dense-qwen3")
     assert isinstance(model.ops, NativeOps)
     with_kernels = answer(model, Drafter(), [7, 3, 9, 12], Sampler())
-    monkeypatch.setenv(native_ops.ENVIRONMENT_VARIABLE, native_ops.DISABLED)
+    monkeypatch.setenv(KERNELS_VARIABLE, NO_KERNELS)
     native_kernels.cache_clear()
     model = target("dense-qwen3")
 

@@ -16,11 +16,9 @@ from specchat.forward.linear.quant_linear import (
     FP8,
     QUANT_FORMATS,
     DequantizedLinear,
-    Fp8Linear,
     Nf4DequantizedLinear,
     Nf4PackedLinear,
     hardware_warning,
-    probe_fp8_matmul,
     quant_linear,
 )
 from specchat.forward.native.native_ops import NativeKernels
@@ -143,56 +141,10 @@ def test_every_fp8_number_is_upcast_exactly(dtype):
     assert torch.equal(module._upcast(numbers, dtype), numbers.to(dtype))
 
 
-def as_on_a_gpu(matrix, multiply, bias=None):
-    dequantized = quant_linear(WeightSource.from_tensor(matrix), "fp8")
-    return Fp8Linear(dequantized.weight, dequantized.scales[None], multiply, bias)
-
-
-@each_row("dtype", [torch.float32, torch.bfloat16])
-@each_row("multiply", [module._rowwise_scaled_matmul, module._tensorwise_scaled_matmul])
-def test_the_fp8_matmul_of_gpus_is_near_the_float_result(multiply, dtype):
-    """torch computes it slowly on a CPU too, so the test needs no GPU."""
-    matrix, bias = weight(96, 64, dtype), weight(1, 96, dtype)[0]
-    rows = weight(5, 64, dtype) * torch.tensor([[1], [9], [0.1], [0], [3]], dtype=dtype)
-
-    output = as_on_a_gpu(matrix, multiply, bias)(rows)
-
-    assert output.dtype == dtype
-    for row, expected in zip(output, functional.linear(rows.float(), matrix.float(), bias.float()), strict=True):
-        assert relative_error(row, expected) < TOLERANCE["fp8"]
-
-
-def test_rows_that_fp8_can_represent_are_multiplied_exactly():
-    matrix = torch.tensor([448.0, -0.5, 3.25, 0.0] * 4).repeat(16, 1)
-
-    output = as_on_a_gpu(matrix, module._rowwise_scaled_matmul)(matrix[:3])
-
-    assert torch.equal(output, (matrix[:3] @ matrix.T).bfloat16().float())
-
-
-@each_row("missing", [(), ("_rowwise_scaled_matmul",), ("_rowwise_scaled_matmul", "_tensorwise_scaled_matmul")])
-@each_row("fault", ["raises", "ignores the scales"])
-def test_the_fp8_matmul_of_a_device_is_probed(missing, fault, monkeypatch):
-    implementations = [module._rowwise_scaled_matmul, module._tensorwise_scaled_matmul, None]
-    probe_fp8_matmul.cache_clear()
-
-    def faulty(rows, weight, _row_scales, _output_scales):
-        if fault == "raises":
-            raise RuntimeError("torch._scaled_mm needs a newer GPU")
-        return rows.float() @ weight.float().T
-
-    for name in missing:
-        monkeypatch.setattr(module, name, faulty)
-    selected = probe_fp8_matmul(CPU)
-    probe_fp8_matmul.cache_clear()
-
-    assert selected is implementations[len(missing)]
-
-
 @each_row("device", ["cpu", "cuda"])
-def test_a_device_without_fp8_matmul_dequantizes(device, monkeypatch):
+def test_a_device_without_a_kernel_for_fp8_dequantizes(device, monkeypatch):
     matrix, bias, rows = weight(64, 128), weight(1, 64)[0], weight(5, 128)
-    monkeypatch.setattr(module, "probe_fp8_matmul", lambda _device: None)
+    monkeypatch.setattr(module, "triton_module", lambda *_: None)
 
     multiply = quant_linear(WeightSource.from_tensor(matrix), "fp8", bias)
 
@@ -202,13 +154,6 @@ def test_a_device_without_fp8_matmul_dequantizes(device, monkeypatch):
         relative_error(multiply(rows), functional.linear(rows.float(), matrix.float(), bias.float())) < TOLERANCE["fp8"]
     )
     assert "dequantized in every pass" in hardware_warning("fp8", torch.device(device))
-
-
-def test_a_gpu_with_fp8_matmul_has_no_warning(monkeypatch):
-    monkeypatch.setattr(module, "probe_fp8_matmul", lambda _device: module._rowwise_scaled_matmul)
-
-    assert hardware_warning("fp8", torch.device("cuda")) == ""
-    assert "int8 is faster" in hardware_warning("fp8", CPU)
 
 
 def test_nf4_codes_are_those_of_bitsandbytes():
@@ -284,32 +229,6 @@ def test_without_native_kernels_eight_bits_are_dequantized_in_every_pass(monkeyp
     assert isinstance(multiply, DequantizedLinear)
     assert relative_error(multiply(rows), functional.linear(rows.float(), matrix.float())) < TOLERANCE["int8"]
     assert "dequantized in every pass, with no speedup: no C++ compiler" in hardware_warning("int8", CPU)
-
-
-@each_row("dtype", [torch.float32, torch.bfloat16])
-def test_the_int8_matmul_of_gpus_is_near_the_float_result(dtype):
-    """bitsandbytes computes it on a CPU too, so the test needs no GPU."""
-    matrix, bias, rows = weight(64, 128, dtype), weight(1, 64, dtype)[0], weight(5, 128, dtype)
-
-    multiply = module._two_part_int8_linear(WeightSource.from_tensor(matrix), bias)
-
-    assert multiply(rows).dtype == dtype
-    assert (
-        relative_error(multiply(rows), functional.linear(rows.float(), matrix.float(), bias.float()))
-        < TOLERANCE["int8"]
-    )
-    assert torch.equal(multiply(rows)[:1], multiply(rows[:1]))
-
-
-def test_outliers_do_not_make_the_int8_rows_of_gpus_coarse():
-    matrix, rows = weight(64, 512, torch.float32), weight(5, 512, torch.float32)
-    rows[:, 7] = 300.0  # large models have such columns
-    matrix[:, 7] = 0.0  # what is left is the error of all other columns
-    multiply = module._two_part_int8_linear(WeightSource.from_tensor(matrix), None)
-
-    expected = functional.linear(rows, multiply.weight * multiply.absmax[:, None] / 127)
-
-    assert relative_error(multiply(rows), expected) < 0.01
 
 
 def test_there_is_no_warning_for_supported_formats():

@@ -69,7 +69,7 @@ class Case:
     def capped(self, soft_cap: float | None) -> AttentionDimensions:
         return replace(self.sizes, scaling=Scaling(attention_cap=soft_cap))
 
-    def formula(self, window: int | None, soft_cap: float | None) -> Tensor:
+    def formula(self, window: int | None, soft_cap: float | None, sinks: Tensor | None = None) -> Tensor:
         """In float64, key by key. [N, heads * size]"""
         group, outputs = self.sizes.heads // self.sizes.kv_heads, list[Tensor]()
         for node, path in enumerate(self.paths):
@@ -78,7 +78,10 @@ class Case:
             keys, values = (each[0][:, rows].double().repeat_interleave(group, 0) for each in (self.keys, self.values))
             scores = torch.einsum("hd,hrd->hr", self.queries[node].double(), keys) * self.sizes.head_size**-0.5
             scores = soft_cap * (scores / soft_cap).tanh() if soft_cap else scores
-            outputs.append(torch.einsum("hr,hrd->hd", scores.softmax(-1), values).flatten())
+            if sinks is not None:
+                scores = torch.cat((scores, sinks.double()[:, None]), dim=1)
+            weights = scores.softmax(-1)[:, : len(rows)]
+            outputs.append(torch.einsum("hr,hrd->hd", weights, values).flatten())
         return torch.stack(outputs).to(self.queries.dtype)
 
     def has(self, output: Tensor, window: int | None = None, soft_cap: float | None = None) -> bool:
@@ -117,6 +120,36 @@ def test_the_attention_of_a_prefill_is_that_of_the_formula(length, count, heads,
     output = attention(case.queries, case.location(is_prefill=True), 0, case.capped(soft_cap), window)
 
     assert case.has(output, window, soft_cap)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("is_prefill", [False, True])
+def test_a_sink_of_each_head_takes_its_share(is_prefill, dtype):
+    case = Case.random((4, 2), 64, dtype, SPLIT_KEYS - 3, chain(7) if is_prefill else paths_of(TREE))
+    sinks = torch.tensor([-2.0, 0.5, 3.0, 60.0]).to(dtype).to(DEVICE)
+
+    output = attention(case.queries, case.location(is_prefill=is_prefill), 0, case.sizes, 40, sinks)
+
+    assert torch.allclose(output, case.formula(40, None, sinks), TOLERANCE[dtype], TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("is_prefill", [False, True])
+def test_a_head_may_have_512_numbers(is_prefill, dtype):
+    case = Case.random((4, 2), 512, dtype, 30, chain(20) if is_prefill else paths_of(TREE))
+
+    assert case.has(attention(case.queries, case.location(is_prefill=is_prefill), 0, case.sizes))
+
+
+def test_later_nodes_of_a_tree_are_computed_alone():
+    """The rows of a pass are those of the last nodes; what they see was written by passes before it."""
+    tree = Case.random((4, 2), 64, torch.bfloat16, SPLIT_KEYS - 2, paths_of(TREE))
+    location = tree.location()
+    together = attention(tree.queries, location, 0, tree.sizes)
+
+    later = replace(location, ancestors=location.ancestors[5:], first_node=5)
+
+    assert torch.equal(attention(tree.queries[5:], later, 0, tree.sizes), together[5:])
 
 
 def test_the_widest_mask_has_all_64_bits():

@@ -10,8 +10,10 @@ from torch.nn import functional
 
 pytest.importorskip("triton", reason="Triton has no release for this platform")
 
-from specchat.forward.cuda.triton_linear import FEW_ROWS, LEAST_BLOCKS, int4_product, split_count
-from specchat.forward.linear.int4_linear import Int4Weight
+from specchat.forward.cuda.triton_linear import FEW_ROWS, LEAST_BLOCKS, packed_product, split_count
+from specchat.forward.linear.byte_linear import ByteWeight
+from specchat.forward.linear.int4_linear import Int4Weight, sample_weight
+from specchat.forward.linear.linear import is_right_product
 from tests.cover import matrix
 from tests.triton_interpreter import DEVICE, interpreted_kernels
 
@@ -51,7 +53,7 @@ def test_the_product_is_that_of_dequantized_weights(inputs, outputs, group_size,
     floats = weight.dequantized(torch.float32)
     expected = functional.linear(rows.float(), floats, bias.float() if bias is not None else None)
 
-    assert torch.allclose(int4_product(rows, weight, bias).float(), expected, tolerance, tolerance)
+    assert torch.allclose(packed_product(rows, weight, bias).float(), expected, tolerance, tolerance)
 
 
 @pytest.mark.full
@@ -60,7 +62,7 @@ def test_a_prefill_is_multiplied_by_the_same_weights():
 
     expected = functional.linear(rows, weight.dequantized(torch.float32))
 
-    assert torch.allclose(int4_product(rows, weight, None), expected, 1e-5, 1e-5)
+    assert torch.allclose(packed_product(rows, weight, None), expected, 1e-5, 1e-5)
 
 
 @pytest.mark.full
@@ -72,7 +74,7 @@ def test_splits_of_the_inputs_are_added():
         expected = functional.linear(rows, weight.dequantized(torch.float32), bias)
 
         assert split_count(outputs, len(weight.words), 16) > 1
-        assert torch.allclose(int4_product(rows, weight, bias), expected, 1e-5, 1e-5), (inputs, outputs, group_size)
+        assert torch.allclose(packed_product(rows, weight, bias), expected, 1e-5, 1e-5), (inputs, outputs, group_size)
 
 
 def test_no_split_is_empty_and_each_reads_several_blocks():
@@ -96,11 +98,11 @@ def test_no_split_is_empty_and_each_reads_several_blocks():
 def test_a_row_has_the_same_bits_in_every_batch_of_few_rows(inputs, dtype):
     """In tiles of 16, 32 and 64 rows, at every place of them, with several splits of the inputs."""
     weight, rows = weight_of(40, inputs, 64), rows_of(dtype, FEW_ROWS, inputs)
-    together = int4_product(rows, weight, None)
+    together = packed_product(rows, weight, None)
 
     for first, count in ((0, 1), (5, 7), (3, 16), (40, 17), (30, 33)):
         few = rows[first : first + count]
-        assert torch.equal(int4_product(few, weight, None), together[first : first + count])
+        assert torch.equal(packed_product(few, weight, None), together[first : first + count])
 
 
 def test_layers_are_stacked_by_outputs():
@@ -113,3 +115,73 @@ def test_layers_are_stacked_by_outputs():
     )
     assert stacked.out_features == 48
     assert torch.equal(stacked.dequantized(torch.float32, 38, 43), stacked.dequantized(torch.float32)[38:43])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_trial_at_load_passes_for_the_kernel_and_fails_for_a_factor(dtype):
+    weight = sample_weight().to(DEVICE)
+
+    def is_right(factor: float) -> bool:
+        return is_right_product(lambda rows: factor * packed_product(rows, weight, None), weight.dequantized(dtype))
+
+    assert is_right(1.0)
+    assert not is_right(1.2)
+
+
+NUMBERS = torch.arange(256, dtype=torch.uint8)
+BYTES = {"int8": torch.int8, "e4m3": torch.float8_e4m3fn}
+
+
+def bytes_of(outputs: int, inputs: int, kind: str) -> ByteWeight:
+    numbers = torch.randint(255, (outputs, inputs), generator=torch.Generator().manual_seed(3)).to(torch.uint8)
+    numbers[numbers == 127] = 0  # a NaN of e4m3, as 255
+    return ByteWeight.pack(numbers.view(BYTES[kind]).to(DEVICE), torch.linspace(0.001, 0.01, outputs).to(DEVICE))
+
+
+@pytest.mark.parametrize("kind", BYTES)
+def test_a_word_holds_two_numbers_of_eight_bits(kind):
+    numbers = NUMBERS[:254].view(2, 127).contiguous().view(BYTES[kind])
+
+    weight = ByteWeight.pack(numbers, torch.ones(2))
+
+    assert weight.words.shape == (1, 2, 64)
+    assert torch.equal(weight.dequantized(torch.float32).nan_to_num(), numbers.float().nan_to_num())
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "kind", "dtype", "count"),
+    matrix([128, 80, 300], [32, 40, 8], list(BYTES), DTYPES, [1, 3], rounds=2),
+)
+def test_the_product_of_bytes_is_that_of_dequantized_weights(inputs, outputs, kind, dtype, count):
+    weight, rows, tolerance = bytes_of(outputs, inputs, kind), rows_of(dtype, count, inputs), TOLERANCE[dtype]
+    bias = torch.linspace(-1, 1, outputs).to(rows) if count > 1 else None
+
+    expected = functional.linear(
+        rows.double(), weight.dequantized(torch.float64), None if bias is None else bias.double()
+    )
+
+    assert torch.allclose(packed_product(rows, weight, bias).double(), expected, tolerance, 4 * tolerance)
+
+
+@pytest.mark.parametrize("kind", BYTES)
+def test_every_number_of_eight_bits_is_exact(kind):
+    """A row with a single one picks a number of each output."""
+    numbers = NUMBERS.clone()
+    numbers[[127, 255]] = 0
+    weight = ByteWeight.pack(numbers.view(BYTES[kind])[:, None].to(DEVICE), torch.ones(256, device=DEVICE))
+
+    product = packed_product(torch.ones(1, 1, dtype=torch.bfloat16, device=DEVICE), weight, None)
+
+    assert torch.equal(product[0].float(), numbers.view(BYTES[kind]).float().to(DEVICE))
+
+
+@pytest.mark.parametrize("kind", BYTES)
+def test_a_row_of_bytes_has_the_same_bits_in_every_batch(kind):
+    weight, rows = bytes_of(40, 700, kind), rows_of(torch.bfloat16, FEW_ROWS + 6, 700)
+    together = packed_product(rows, weight, None)
+
+    assert split_count(40, len(weight.words), 16) > 1
+    for first, count in ((0, 1), (5, 7), (40, 17)):
+        few = rows[first : first + count]
+        assert torch.equal(packed_product(few, weight, None), together[first : first + count])

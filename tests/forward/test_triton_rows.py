@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -100,6 +101,57 @@ def test_queries_are_rotated_and_keys_and_values_are_written_where_the_device_sa
     for cache, old in zip((keys, values), before, strict=True):
         assert torch.equal(cache[:, :, : rows.start], old[:, :, : rows.start])
         assert torch.equal(cache[:, :, rows.stop :], old[:, :, rows.stop :])
+
+
+@each_row("rotary, size", [(16, 64), (8, 40), (24, 80)])
+def test_a_share_of_a_head_is_rotated_as_torch_does(rotary, size):
+    sizes, dtype = AttentionDimensions(3, 1, size, EPSILON), torch.bfloat16
+    inputs = inputs_of(sizes, dtype, 3, has_norms=True)
+    inputs = replace(inputs, cos=inputs.cos[..., :rotary].contiguous(), sin=inputs.sin[..., :rotary].contiguous())
+    keys, values = random(dtype, 2, 1, 1, 20, size, seed=2)
+    expected = TorchOps(sizes).qk_norm_rope(inputs)
+
+    queries = qk_norm_rope(inputs, sizes, rows_of_a_cache(keys, values, 5, 7), 0)
+
+    assert is_close(queries, expected.queries)
+    assert is_close(keys[:, :, 12:15], expected.cache_rows[0])
+    assert torch.equal(values[:, :, 12:15], expected.cache_rows[1])
+
+
+@each_row("dtype", DTYPES)
+def test_values_are_normalized_where_a_family_does(dtype):
+    sizes = AttentionDimensions(4, 2, 80, EPSILON, normalizes_values=True)
+    inputs = inputs_of(sizes, dtype, 3, has_norms=True)
+    keys, values = random(dtype, 2, 1, 2, 20, 80, seed=2)
+
+    qk_norm_rope(inputs, sizes, rows_of_a_cache(keys, values, 5, 7), 0)
+
+    assert is_close(values[:, :, 12:15], TorchOps(sizes).qk_norm_rope(inputs).cache_rows[1])
+
+
+def test_a_layer_that_reads_the_keys_of_another_writes_none():
+    sizes = AttentionDimensions(4, 2, 64, EPSILON)
+    inputs = inputs_of(sizes, torch.float32, 3, has_norms=True)
+    inputs = replace(inputs, qkv=inputs.qkv[:, : 4 * 64], k_norm=None, writes_kv=False)
+    keys, values = random(torch.float32, 2, 1, 2, 20, 64, seed=2)
+    before = keys.clone(), values.clone()
+
+    queries = qk_norm_rope(inputs, sizes, rows_of_a_cache(keys, values, 5, 7), 0)
+
+    assert is_close(queries, TorchOps(sizes).qk_norm_rope(inputs).queries)
+    assert torch.equal(keys, before[0])
+    assert torch.equal(values, before[1])
+
+
+def test_later_nodes_of_a_tree_are_written_behind_the_first_ones():
+    sizes = AttentionDimensions(4, 2, 64, EPSILON)
+    inputs = inputs_of(sizes, torch.float32, 3, has_norms=False)
+    keys, values = random(torch.float32, 2, 1, 2, 20, 64, seed=2)
+    location = replace(rows_of_a_cache(keys, values, 5, 7), first_node=4)
+
+    qk_norm_rope(inputs, sizes, location, 0)
+
+    assert torch.equal(values[:, :, 16:19], TorchOps(sizes).qk_norm_rope(inputs).cache_rows[1])
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, pytest.param(torch.float16, marks=pytest.mark.full)], ids=str)

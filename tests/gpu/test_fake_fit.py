@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specchat.errors import ModelError
-from specchat.forward.linear.quant_linear import TwoPartInt8Linear
+from specchat.forward.linear.quant_linear import DequantizedLinear
 from specchat.forward.llama.llama import LlamaModel
 from specchat.loading.engine_memory import compute_features, memory_of_device, planned_bytes
 from specchat.loading.fitted_plan import plan_that_fits
@@ -31,7 +31,7 @@ def test_a_target_that_does_not_fit_in_floats_is_loaded_in_8_bits_with_one_line(
     with fake_gpu(memory_bytes=needed - 1):
         assert planned_bytes(PROFILE) < ("cuda", needed)
         engine = load_engine(PROFILE)
-        assert isinstance(engine.models.target.weights.lm_head, TwoPartInt8Linear)
+        assert isinstance(engine.models.target.weights.lm_head, DequantizedLinear)
         assert ["int8 weights instead of"] == [line[:23] for line in engine.models.notices[-1].split(": ")[1:]]
 
 

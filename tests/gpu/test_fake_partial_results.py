@@ -7,10 +7,9 @@ import torch
 
 pytest.importorskip("triton", reason="Triton has no release for this platform")
 
-from specchat.engine.cache_sizes import SPARE_ROWS, arena_rows
+from specchat.engine.cache_sizes import GRAPH_WIDTHS, SPARE_ROWS, arena_rows
 from specchat.forward.batch import BatchLimits, CacheRows
 from specchat.forward.cuda import triton_attention
-from specchat.forward.cuda.cuda_graphs import CAPTURE_SIZES
 from specchat.forward.cuda.triton_ops import TritonOps
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps
 from specchat.forward.llama import llama
@@ -38,7 +37,7 @@ def test_partial_results_of_attention_take_what_was_planned(gpu, tokens):
     architecture = read_architecture(saved("qwen3"))
     planned, sizes = partial_attention_bytes(architecture, tokens), AttentionDimensions(HEADS, KV_HEADS, SIZE, 1e-6)
     keys = torch.zeros(1, KV_HEADS, arena_rows(tokens) + SPARE_ROWS, SIZE, dtype=torch.bfloat16, device="cuda")
-    queries = torch.zeros(CAPTURE_SIZES[-1], HEADS, SIZE, dtype=torch.bfloat16, device="cuda")
+    queries = torch.zeros(GRAPH_WIDTHS[-1], HEADS, SIZE, dtype=torch.bfloat16, device="cuda")
     zero = torch.zeros((), dtype=torch.long, device="cuda")
     ancestors = torch.zeros(len(queries), dtype=torch.long, device="cuda")
     rows = CacheRows(lambda _layer: (keys, keys), zero, zero, ancestors, keys.shape[2])

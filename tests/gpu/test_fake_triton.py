@@ -3,27 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
+from torch.nn import functional
 
 pytest.importorskip("triton", reason="Triton has no release for this platform")
 
+from specchat.devices import FLOAT_FORMAT
+from specchat.drafters.eagle.dynamic_tree import TreeConfig
+from specchat.drafters.eagle.eagle_drafter import EagleDrafter
+from specchat.drafters.eagle.head import EagleHead
+from specchat.drafters.heads.detect import inspect_head
+from specchat.drafters.heads.load_head import load_head
 from specchat.engine.decode import Generation, GenerationConfig
-from specchat.engine.drafter import Drafter
+from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.sampling import NoiseInputs, Sampler
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits
-from specchat.forward.cuda import triton_attention, triton_rows
-from specchat.forward.cuda.cuda_graphs import device_noise, noise_header, noise_keys
+from specchat.forward.cuda import kernel_trial, triton_attention, triton_blocks, triton_rows
+from specchat.forward.cuda.cuda_graphs import CudaGraphCapture, device_noise, noise_header, noise_keys
 from specchat.forward.cuda.triton_ops import TritonOps, is_tree_invariant, triton_ops
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
+from specchat.forward.linear.block_linear import BlockLinear, block_matmul
+from specchat.forward.linear.byte_linear import ByteLinear, byte_matmul
 from specchat.forward.linear.int4_linear import Int4Linear, int4_matmul
+from specchat.forward.linear.linear import FloatLinear, WeightSource
+from specchat.forward.linear.quant_linear import BLOCKS_OF_8_BITS, hardware_warning, quant_linear
+from specchat.forward.llama.embedding_rows import BlockEmbedding
 from specchat.forward.llama.llama import LlamaModel
+from specchat.hub.safetensors_headers import read_architecture
+from specchat.weights.gguf.gguf_preparation import prepared_gguf
 from specchat.weights.llama_weights import load_llama
 from tests.each_row import each_row
 from tests.fake_gpu import FakeGpu, fake_gpu
+from tests.gguf_models import network, write_gguf
 from tests.tiny import Chaos, target
+from tests.tiny_heads import drafter_of, read, saved_head
 from tests.triton_interpreter import IS_INTERPRETED, interpreted_kernels
 from tests.weights.four_bits import save_network
 
@@ -33,7 +50,8 @@ pytestmark = [
 ]
 SIZES = AttentionDimensions(2, 1, 16, 1e-6)
 GREEDY = Sampler()
-MOST_LAUNCHES_PER_LAYER, LAUNCHES_OF_A_CHOICE = 12, 2
+TEXT = [7, 3, 9, 12, 40, 41, 42, 60, 61] * 8
+MOST_LAUNCHES_PER_LAYER, LAUNCHES_OF_A_CHOICE, LAUNCHES_OF_A_PRODUCT = 12, 2, 2
 
 
 @pytest.fixture(autouse=True)
@@ -73,6 +91,22 @@ def test_the_text_is_that_of_the_cpu(has_graphs, drafter):
     assert isinstance(on_cpu, LlamaModel)
 
     assert text(gpu_model(has_graphs=has_graphs), drafter) == text(on_cpu, Drafter())
+
+
+@pytest.mark.parametrize("family", ["gpt_oss", "gemma4"])
+def test_sinks_normalized_values_and_shared_keys_have_kernels(family):
+    tree, logits = DraftTree(7), list[torch.Tensor]()
+    tree.add(9, tree.add(8, 0))
+    tree.add(10, 0)
+    for device in ("cuda", "cpu"):
+        model = target(f"dense-{family}", device=device)
+        assert isinstance(model, LlamaModel) and (device == "cpu" or isinstance(model.ops, TritonOps))
+        generation = Generation(model)
+        with model.pool.acquire_slot(generation.cache, 64):
+            model.prefill([5, 6, 7], generation.cache)
+            logits.append(model.forward(tree, generation.cache).logits.cpu())
+
+    assert torch.allclose(*logits, atol=1e-4)
 
 
 def test_a_layer_launches_at_most_twelve_kernels(gpu):
@@ -139,9 +173,32 @@ def test_a_gpu_for_which_nothing_can_be_compiled_is_used_by_torch(monkeypatch, c
     assert "please set" not in caplog.text
 
 
-@each_row("sizes, dtype", [(SIZES, torch.float64), (AttentionDimensions(2, 1, 257, 1e-6), torch.float32)])
+@each_row("sizes, dtype", [(SIZES, torch.float64), (AttentionDimensions(2, 1, 514, 1e-6), torch.float32)])
 def test_other_dtypes_and_sizes_are_left_to_torch(sizes, dtype):
     assert type(select_fused_ops(sizes, like(dtype))) is TorchOps
+
+
+@each_row("seconds, kind", [([1.0, 2.0], TritonOps), ([2.0, 1.0], TorchOps)])
+def test_without_tensor_cores_kernels_are_used_where_they_are_faster(seconds, kind, monkeypatch, caplog, tmp_path):
+    """What was measured is known at the next start, for this GPU, these versions and these sizes."""
+    measured = iter(seconds)
+    triton_ops.cache_clear()
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (7, 5))
+    monkeypatch.setattr(kernel_trial, "remembered_file", lambda *about: tmp_path / f"{kind.__name__}.json")
+    monkeypatch.setattr(kernel_trial, "_seconds_of", lambda *_: next(measured))
+
+    assert type(select_fused_ops(SIZES, like())) is kind
+    triton_ops.cache_clear()
+    assert type(select_fused_ops(SIZES, like())) is kind
+    assert ("slower than torch here" in caplog.text) or kind is TritonOps
+
+
+def test_kernels_are_timed_in_graphs(gpu):
+    calls = list[int]()
+
+    assert kernel_trial._seconds_of(lambda: calls.append(1), CudaGraphCapture(like().device), like().device) > 0
+    assert len(calls) == 2 * kernel_trial.TIMED_CALLS  # prepared, and captured
+    assert gpu.replays == kernel_trial.TIMED_REPLAYS
 
 
 def test_kernels_can_be_turned_off(monkeypatch):
@@ -178,6 +235,55 @@ def test_a_gpu_without_the_kernel_dequantizes_four_bits(tmp_path, monkeypatch):
     int4_matmul.cache_clear()
 
 
+@pytest.fixture
+def _no_trials() -> Iterator[None]:
+    """What a GPU could do in another test says nothing about this one."""
+    block_matmul.cache_clear()
+    yield
+    block_matmul.cache_clear()
+
+
+def gguf_model(folder: Path, quant_format: str, device: str) -> LlamaModel:
+    return load_llama(
+        folder, torch.float32, torch.device(device), None, BatchLimits(prefill_chunk=16), quant_format=quant_format
+    )
+
+
+@pytest.mark.usefixtures("_no_trials")
+@pytest.mark.parametrize(("family", "storage", "is_tied"), [("qwen3", "Q8_0", True), ("llama", "Q5_1", False)])
+def test_a_gguf_file_keeps_its_blocks(tmp_path, monkeypatch, gpu, family, storage, is_tied):
+    """Graphs, the text of the CPU, and the memory that was planned."""
+    monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
+    sizes = {"vocab_size": 288, "hidden_size": 128, "intermediate_size": 128}
+    path = write_gguf(tmp_path / "model.gguf", family, storage=storage, model=network(family, is_tied, **sizes))
+    folder, sampler = prepared_gguf(path), Sampler(0.8, seed=3)
+
+    model, on_cpu = gguf_model(folder, "gguf", "cuda"), gguf_model(folder, "float", "cpu")
+
+    weights = model.weights
+    assert isinstance(weights.embedding, BlockEmbedding) and isinstance(weights.lm_head, BlockLinear)
+    assert (weights.lm_head is weights.embedding.linear) == is_tied
+    assert all(isinstance(each.mlp.down_proj, BlockLinear) for each in weights.layers)  # type: ignore[union-attr]
+    assert model.is_exact and model.bytes < 0.5 * on_cpu.bytes
+    assert model.bytes == pytest.approx(read_architecture(path).block_bytes, rel=0.1)  # 64 inputs are padded
+    assert (
+        text(model, Chaos(3), 2, sampler) == text(model, Drafter(), 2, sampler) == text(on_cpu, Drafter(), 2, sampler)
+    )
+    assert gpu.captures > 0
+
+
+@pytest.mark.usefixtures("_no_trials")
+def test_a_type_whose_kernel_is_wrong_is_dequantized(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(triton_blocks, "block_product", lambda rows, weight, _bias: rows @ weight.low[0, :, :1])
+    folder = prepared_gguf(write_gguf(tmp_path / "model.gguf", "qwen3", storage="Q4_0"))
+
+    model = gguf_model(folder, "gguf", "cuda")
+
+    assert isinstance(model.weights.embedding, torch.Tensor) and isinstance(model.weights.lm_head, FloatLinear)
+    assert "kernels for blocks of Q4_0 cannot be used here" in caplog.text
+
+
 @pytest.mark.full
 def test_a_tree_that_is_wider_than_a_mask_of_bits_is_left_to_torch():
     gpu, cpu = gpu_model(), target("dense-qwen3")
@@ -190,3 +296,63 @@ def test_a_tree_that_is_wider_than_a_mask_of_bits_is_left_to_torch():
             logits.append(model.forward(tree, generation.cache).logits.cpu())
 
     assert torch.allclose(*logits, atol=1e-4)
+
+
+@each_row("weights", ["int8", "fp8"])
+def test_a_product_with_eight_bits_is_at_most_two_launches(weights):
+    byte_matmul.cache_clear()
+    matrix = torch.randn(48, 720, generator=torch.Generator().manual_seed(1))
+    for dtype, bias in ((torch.bfloat16, None), (torch.float32, torch.ones(48))):
+        source = WeightSource.from_tensor(matrix.to(dtype).cuda())
+        linear = quant_linear(source, weights, None if bias is None else bias.cuda())
+        rows = torch.randn(3, 720, generator=torch.Generator().manual_seed(2)).to(dtype).cuda()
+        before = FakeGpu.current().launches
+        out = linear(rows)
+
+        assert isinstance(linear, ByteLinear) and linear.is_batch_invariant
+        assert FakeGpu.current().launches - before <= LAUNCHES_OF_A_PRODUCT
+        expected = functional.linear(rows.cpu().double(), linear.weight.dequantized(torch.float64).cpu())
+        assert torch.allclose(out.cpu().double(), expected + (0 if bias is None else 1), 0.01, 0.05)
+        assert linear.bytes == 48 * 768 + 4 * 48 + (0 if bias is None else 4 * 48)
+        assert not hardware_warning(weights, torch.device("cuda"))
+
+
+@each_row("kind, sampler", [("eagle3", GREEDY), ("mtp", Sampler(1.0, seed=4))])
+def test_an_eagle_tree_of_kernels_is_that_of_the_host(kind, sampler, monkeypatch):
+    """Of a text that is longer than the window of the head. The target is computed by torch, which is quicker here."""
+    config, shapes = TreeConfig(3, 2, 6, min_level_probability=0.0), list[tuple[list[int], list[int]]]()
+    for device in ("cuda", "cpu"):
+        with monkeypatch.context() as patch:
+            patch.setenv("SPECCHAT_KERNELS", "none")
+            model = target("dense-llama", device=device)
+        drafter = drafter_of(kind, model, config)
+        writing = Generation(model, (drafter,))
+        read(writing, TEXT)
+        tree = drafter.propose(DraftContext(writing.tokens, sampler, 6, None))
+        if device == "cuda":
+            assert isinstance(drafter, EagleDrafter) and drafter.head.reads_cache_rows and drafter.head.graphs
+        shapes.append((tree.tokens, tree.parents))
+
+    assert shapes[0] == shapes[1]
+    assert len(shapes[0][0]) == 7
+
+
+@each_row("weights, most_launches", [(FLOAT_FORMAT, 120), (BLOCKS_OF_8_BITS, 146)])
+def test_an_eagle_tree_is_at_most_120_launches(weights, most_launches):
+    """What a graph replays: the pairs of the text, five levels with their ranking, and the packed result.
+
+    Beside a quantized target, 26 products have a second launch where their inputs are split.
+    """
+    model, gpu = gpu_model(), FakeGpu.current()
+    head = load_head(inspect_head(saved_head("eagle3")), model, None, like().device, weights)
+    assert isinstance(head, EagleHead)
+    model.set_hidden_state_layers(head.hidden_state_layers)
+    drafter, head.capture = EagleDrafter(head, model, TreeConfig()), None
+    writing = Generation(model, (drafter,))
+    read(writing, [7, 3, 9, 12, 40, 41])
+    context = DraftContext(writing.tokens, GREEDY, 16, None)
+    drafter.propose(context)  # compared with torch
+    gpu.reset()
+    drafter.propose(context)
+
+    assert 0 < gpu.launches <= most_launches

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -54,6 +55,7 @@ def test_a_smaller_model_with_the_same_tokens_is_offered_in_one_line(disk, writt
         planned.offered_draft()
     )
     assert planned.draft is None
+    assert not replace(planned, given_way="a smaller context").offered_draft()  # the memory is full
     for refused in ({"models.draft": ""}, {"models.draft": str(written[1])}, {"models.heads": [str(disk)]}):
         assert not plan(disk / "models/large.gguf", **refused).offered_draft()
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from specchat.devices import CPU, CUDA, DeviceKind
+from specchat.devices import CPU, CUDA, XPU, DeviceKind
 from specchat.engine.cache_sizes import MAX_CHECKPOINT_BYTES, SCRATCH_ROWS, SPARE_ROWS, arena_rows, slot_rows
 from specchat.errors import ModelError
 from specchat.hub import memory_plan
@@ -179,7 +179,16 @@ def test_a_plan_counts_the_checkpoints_of_recurrent_states_up_to_a_limit():
 
     assert 8 * state == checkpoints(2048 + 200, CPU)
     assert MAX_CHECKPOINT_BYTES == checkpoints(2**30, CPU)
-    assert 0 == checkpoints(2048, CUDA)  # they are in main memory
+    assert 0 == checkpoints(2048, XPU)  # they are in main memory
+
+
+def test_a_plan_for_graphs_counts_the_rows_that_recurrent_layers_record():
+    hybrid = architecture_from_config(config_of("qwen3_5_text", RECURRENT))
+    recorded = 64 * 2 * 5 * 2 * (2 * 32 + 64 + RECURRENT["linear_num_value_heads"])
+
+    planned = plan_memory(QuantizedModel(hybrid, "bf16"), None, 2048, kind=CUDA).kv_cache_bytes
+
+    assert recorded == planned - kv_cache_bytes(hybrid, arena_rows(2048) + SPARE_ROWS)
 
 
 def test_a_recurrent_state_has_the_size_of_that_in_transformers():

@@ -12,8 +12,8 @@ from specchat.errors import ModelError
 from specchat.hub import machine as machine_module
 from specchat.hub.machine import Device, Machine, simulated_gpu
 from specchat.hub.memory_plan import GIB
-from specchat.loading.fitted_plan import plan_for_machine
-from specchat.loading.load_plan import LoadPlan
+from specchat.loading.fitted_plan import plan_for_machine, plan_that_fits
+from specchat.loading.load_plan import ComputeFeatures, LoadPlan
 from specchat.profile.keys import Profile
 from tests.each_row import each_row
 from tests.front import command
@@ -28,6 +28,7 @@ DRAFT = QWEN3 | {
     "num_attention_heads": 16, "max_position_embeddings": 40960, "tie_word_embeddings": True,
 }  # fmt: skip
 HUGE = TARGET | {"hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80, "num_attention_heads": 64}
+GPU = ComputeFeatures("cuda", has_cpu_bf16=True)
 CPU_MEMORY = Device(CPU, "a CPU", 23 * GIB, 32 * GIB)
 
 
@@ -152,6 +153,33 @@ def test_on_a_cpu_quantized_weights_that_the_memory_does_not_hold_stay_on_the_di
 
     assert plan.target.options.maps_weights
     assert "stay on the disk" in plan.given_way
+
+
+def test_a_drafting_layer_in_the_files_of_its_target_is_counted_once(tmp_path):
+    folder = tmp_path / "own head"
+    save_headers(folder, TARGET)
+    header = {"mtp.fc.weight": {"dtype": "BF16", "shape": [4096, 8192], "data_offsets": [0, 0]}}
+    content = json.dumps(header).encode()
+    (folder / "mtp.safetensors").write_bytes(len(content).to_bytes(8, "little") + content)
+    alone, with_head = (planned({"models.target": str(folder), "models.heads": heads}, 24)
+                        for heads in ([], [str(folder)]))  # fmt: skip
+
+    assert with_head.memory().drafter_bytes == alone.memory().drafter_bytes + 2 * 4096 * 8192
+
+
+def test_a_draft_model_on_the_cpu_takes_no_memory_of_the_gpu(models):
+    plan = planned(models, 24, draft_device="cpu")
+
+    assert (plan.memory().drafter_bytes, plan.given_way) == (0, "")
+
+
+def test_a_known_model_that_does_not_fit_is_refused_before_it_is_downloaded(monkeypatch, tmp_path):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    profile = Profile().override({"models.target": "meta-llama/Llama-3.3-70B-Instruct", "models.heads": []})
+    machine = Machine((simulated_gpu(24), CPU_MEMORY))
+
+    with pytest.raises(ModelError, match="does not fit: it takes"):
+        plan_that_fits(profile, GPU, machine.device_of, lambda *_: pytest.fail("it was downloaded"))
 
 
 @pytest.fixture

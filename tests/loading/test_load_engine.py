@@ -3,7 +3,7 @@
 import gc
 import shutil
 from threading import Event as Flag
-from types import FunctionType, MethodType, ModuleType
+from types import FunctionType, MethodType, ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ import torch
 from specchat.chat.events import Failed, Notice, Routed, StepDone
 from specchat.chat.request import Request
 from specchat.errors import ModelError, SpecchatError
-from specchat.loading.load_engine import load_engine
+from specchat.loading.load_engine import head_format, load_engine
 from specchat.loading.load_plan import EMBEDDED_HEADS
 from specchat.profile.drafter_names import DRAFTERS
 from specchat.profile.keys import Profile
@@ -60,6 +60,26 @@ def test_heads_can_be_named_one_by_one():
     engine = load_engine(Profile().override({"models.heads": heads}))
 
     assert ["mtp", "eagle3"] == list(engine.resources.heads)
+
+
+@each_row(
+    "device, quant_format, target_bytes, weights",
+    [
+        ("cpu", "gguf", 900, "q8_0"),
+        ("cpu", "int8", 1100, "float"),
+        ("cuda", "float", 2000, "float"),
+        ("cuda", "float", 700, "q8_0"),  # of an AWQ checkpoint
+        ("cuda", "int8", 1100, "q8_0"),
+        ("mps", "int8", 1100, "float"),
+    ],
+)
+def test_a_head_beside_a_quantized_target_has_eight_bits(device, quant_format, target_bytes, weights):
+    layout = SimpleNamespace(dtype=torch.bfloat16, device=torch.device(device))
+    target = SimpleNamespace(pool=SimpleNamespace(layout=layout), bytes=target_bytes)
+    options = SimpleNamespace(quant_format=quant_format)
+    plan = SimpleNamespace(options=options, architecture=lambda: SimpleNamespace(parameters=1000))
+
+    assert head_format(plan, target) == weights
 
 
 def test_a_head_of_another_target_is_left_out():

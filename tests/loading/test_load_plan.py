@@ -8,10 +8,13 @@ import sys
 
 import pytest
 
-from specchat.devices import CPU
+from specchat.devices import CPU, CUDA
 from specchat.errors import ModelError
-from specchat.hub import safetensors_headers
+from specchat.hub import memory_plan, safetensors_headers
 from specchat.hub.machine import Device, Machine
+from specchat.hub.memory_plan import fitting_format, weight_bytes
+from specchat.hub.safetensors_headers import read_architecture
+from specchat.loading import load_plan
 from specchat.loading.load_engine import load_engine
 from specchat.loading.load_plan import (
     EMBEDDED_HEADS,
@@ -199,13 +202,16 @@ def test_planning_imports_no_torch():
     [
         ({}, FAST_BLOCKS, "gguf"),
         ({}, NEW_CPU, "float"),
-        ({"device": "cuda"}, FAST_BLOCKS, "float"),
+        ({"device": "cuda"}, NEW_CPU, "gguf"),
+        ({"device": "cuda", "dtype": "float16"}, GPU, "float"),
+        ({"device": "mps"}, FAST_BLOCKS, "float"),
         ({"dtype": "float32"}, FAST_BLOCKS, "float"),
         ({"weights": "float"}, FAST_BLOCKS, "float"),
         ({"weights": "int8"}, FAST_BLOCKS, "int8"),
     ],
 )
-def test_a_gguf_file_is_computed_as_it_is_stored_where_that_is_fast(tmp_path, settings, features, weights):
+def test_a_gguf_file_is_computed_as_it_is_stored_where_that_is_fast(tmp_path, monkeypatch, settings, features, weights):
+    monkeypatch.setattr(load_plan, "missing_triton", lambda: "")
     path = write_gguf(tmp_path / "tiny.gguf")
     profile = tiny_profile().override(
         {"models.target": str(path), **{f"models.{key}": value for key, value in settings.items()}}
@@ -228,6 +234,29 @@ def test_blocks_of_a_file_are_planned_with_their_own_bits(tmp_path, bits):
     plan = plan_load(tiny_profile().override({"models.target": str(path)}), FAST_BLOCKS)
 
     assert plan.target.memory_format == f"gguf{bits}"
+
+
+@each_row("missing, quant_format, memory_format", [("", "gguf", "gguf"), ("no Triton", "float", "bf16")])
+def test_blocks_on_a_gpu_are_planned_as_they_are_stored(tmp_path, monkeypatch, missing, quant_format, memory_format):
+    for module in (load_plan, memory_plan):
+        monkeypatch.setattr(module, "missing_triton", lambda: missing)
+    path = write_gguf(tmp_path / "tiny.gguf", "qwen3", storage="Q8_0")
+
+    plan = plan_load(tiny_profile().override({"models.target": str(path), "models.device": "cuda"}), GPU)
+
+    memory, known = plan.memory(), plan.target.architecture()
+    assert (quant_format, memory_format) == (plan.target.options.quant_format, plan.target.memory_format)
+    assert memory is not None and known is not None
+    assert (memory.weight_bytes < 1.1 * path.stat().st_size) == (missing == "")
+    assert fitting_format(known, memory.total_bytes, 512, kind=CUDA) == "bf16"  # the list says: fits
+
+
+def test_blocks_without_a_kernel_on_a_gpu_are_planned_as_floats(tmp_path):
+    path = write_gguf(tmp_path / "tiny.gguf", "qwen3", storage="F16")
+
+    known = read_architecture(path)
+
+    assert known.block_bytes == weight_bytes(known, "bf16")
 
 
 def test_a_folder_is_computed_in_floats():

@@ -149,8 +149,8 @@ CONTRADICTIONS = {
         "qwen3 with experts is not supported",
     ),
     "a known name that is not read": (
-        {"general.architecture": "lfm2"},
-        r"LFM2 \(lfm2\) cannot be read from GGUF; use the \*\.safetensors",
+        {"general.architecture": "llama4"},
+        r"Llama 4 \(llama4\) cannot be read from GGUF; use the \*\.safetensors",
     ),
     "experts of which no number is chosen": ({"llama.expert_count": 8}, "llama.expert_used_count is missing"),
     "experts without tensors": (
@@ -187,6 +187,47 @@ def test_a_tensor_of_another_shape_than_the_metadata_says_is_refused_by_the_load
         load_model(folder, LoadOptions())
 
 
+def test_an_output_matrix_that_is_smaller_than_the_vocabulary_is_refused_by_the_loader(tmp_path):
+    """Tied embeddings and an output matrix at once are no contradiction: a file with one uses it."""
+    output = {"output.weight": numpy.zeros((256, 64), numpy.float32)}
+    folder = prepared_gguf(write_gguf(tmp_path / "model.gguf", tensors=output))
+
+    with pytest.raises(
+        ModelError, match=r"lm_head\.weight has the shape \[256, 64\], and config\.json means \[288, 64\]"
+    ):
+        load_model(folder, LoadOptions())
+
+
+EXPERT_CONTRADICTIONS = {
+    "another count": ({"qwen3moe.expert_count": 8}, "ffn_gate_exps.weight has the shape .6, 64, 64., and .* 8 experts"),
+    "more chosen than there are": ({"qwen3moe.expert_used_count": 7}, "a token cannot choose 7 of 6 experts"),
+    "wider experts": ({"qwen3moe.expert_feed_forward_length": 96}, r"has the shape \[64, 64\], and .* \[96, 64\]"),
+}
+
+
+@each_row("contradiction", EXPERT_CONTRADICTIONS)
+def test_experts_that_do_not_fit_are_one_clear_line(tmp_path, contradiction):
+    metadata, message = EXPERT_CONTRADICTIONS[contradiction]
+    path = write_gguf(tmp_path / "model.gguf", "qwen3moe", metadata=metadata)
+
+    with pytest.raises(ModelError, match=message) as caught:
+        load_model(prepared_gguf(path), LoadOptions())
+
+    assert "\n" not in str(caught.value)
+
+
+def test_experts_that_end_early_are_named_and_nothing_is_prepared(tmp_path):
+    path = write_gguf(tmp_path / "model.gguf", "qwen3moe")
+    last = max(read_gguf(path).tensors.values(), key=lambda tensor: tensor.offset * ("_exps" in tensor.name))
+    with path.open("r+b") as file:
+        file.truncate(last.offset + last.bytes // 2)
+
+    with pytest.raises(ModelError, match=r"ends at byte .*, and the file has .*; download it again"):
+        prepared_gguf(path)
+
+    assert nothing_prepared(tmp_path)
+
+
 @each_row("contradiction", CONTRADICTIONS)
 def test_metadata_that_does_not_fit_is_one_clear_line(tmp_path, contradiction):
     metadata, message = CONTRADICTIONS[contradiction]
@@ -200,7 +241,7 @@ def test_metadata_that_does_not_fit_is_one_clear_line(tmp_path, contradiction):
 
 
 GEMMA4_CONTRADICTIONS = {
-    "experts": ({"expert_count": 8}, "gemma4 with experts is not supported"),
+    "experts": ({"expert_count": 8}, r"gemma4\.expert_used_count is missing"),
     "no size of heads with a window": (
         {"attention.key_length_swa": None},
         r"gemma4\.attention\.key_length_swa is",
@@ -301,6 +342,39 @@ def test_all_shards_are_read_from_the_name_of_any_and_a_missing_one_is_named(tmp
     shards[1].unlink()
     with pytest.raises(ModelError, match=r"its shard model-00002-of-00003\.gguf is missing"):
         read_gguf(shards[0])
+
+
+OTHER_SHARDS = {
+    "of a model in more shards": ({"shard_tensors": 4}, "its header says shard 2 of 5, and its name shard 2 of 3"),
+    "with the name of another shard": (None, "its header says shard 3 of 3, and its name shard 2 of 3"),
+    "with more tensors": (
+        {"shard_tensors": 10, "model": {"num_hidden_layers": 3}},
+        "its 3 shards have 22 tensors, and the model 20; is one of another model",
+    ),
+    "of a larger model": (
+        {"shard_tensors": 8, "model": {"num_hidden_layers": 2, "hidden_size": 128}},
+        "has the shape",
+    ),
+}
+
+
+@each_row("other", OTHER_SHARDS)
+def test_a_shard_of_another_model_is_one_clear_line(tmp_path, other):
+    options, message = OTHER_SHARDS[other]
+    write_gguf(tmp_path / "model.gguf", shard_tensors=8)
+    second = tmp_path / "model-00002-of-00003.gguf"
+    if options is None:
+        replacement = tmp_path / "model-00003-of-00003.gguf"
+    else:
+        model = options.pop("model", None)
+        write_gguf(tmp_path / "other" / "model.gguf", model=network("llama", **model) if model else None, **options)
+        replacement = sorted((tmp_path / "other").glob("*.gguf"))[1]
+    second.write_bytes(replacement.read_bytes())
+
+    with pytest.raises(ModelError, match=message) as caught:
+        load_model(prepared_gguf(tmp_path / "model-00001-of-00003.gguf"), LoadOptions())
+
+    assert "\n" not in str(caught.value)
 
 
 def test_a_gguf_file_is_recognized_by_its_first_bytes(tmp_path, valid):

@@ -10,7 +10,6 @@ from safetensors.torch import save_file
 
 from specchat.drafters.heads.detect import inspect_head
 from specchat.drafters.heads.load_head import load_head
-from specchat.drafters.heads.selftest import sample_text
 from specchat.drafters.registry import build_drafter
 from specchat.engine.drafter import Drafter
 from specchat.engine.sampling import Sampler
@@ -22,6 +21,7 @@ from specchat.loading.load_plan import ComputeFeatures, plan_load
 from specchat.profile.keys import Profile
 from specchat.weights.gguf.gguf_preparation import prepared_gguf
 from specchat.weights.llama_weights import load_llama
+from tests.drafters.published import Published, two_runs
 from tests.gguf_models import network, stored_tensors, write_gguf
 from tests.tiny import answer
 
@@ -84,10 +84,10 @@ def test_the_layer_that_drafts_is_the_published_one(tmp_path, family):
     heads = [load_head(inspect_head(each), target, torch.float32, CPU) for each in (folder, tmp_path / "head")]
 
     assert "mtp" == inspect_head(folder).kind
-    target.set_hidden_state_layers(heads[0].hidden_state_layers)
-    sample = sample_text(target, [5, 6, 7])
-    for stored, expected in zip(*(head.predictions(sample) for head in heads), strict=True):
-        assert torch.equal(stored, expected)
+    given = {"tokens": torch.arange(5, 12), "features": torch.randn(7, model.config.hidden_size)}
+    inputs = Published("mtp", published, {}, "", given, "", second_is_alone=False)
+    for stored, expected in zip(*(two_runs(head, inputs) for head in heads), strict=True):
+        assert torch.equal(stored.logits, expected.logits)
 
 
 def test_the_layer_in_the_file_of_the_target_drafts_by_itself(tmp_path):

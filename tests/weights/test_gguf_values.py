@@ -61,7 +61,8 @@ def random_blocks(name, count):
 
 
 def test_all_published_types_are_known():
-    assert {"F32", "F16", "BF16", "Q4_0", "Q4_K", "Q5_K", "Q6_K", "Q8_0", "IQ4_XS", "MXFP4"} <= set(TYPES)
+    others = {"F32", "F16", "BF16", "Q4_0", "Q4_K", "Q5_K", "Q6_K", "Q8_0", "MXFP4", "NVFP4", "TQ1_0", "TQ2_0"}
+    assert others | {"IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS"} <= set(TYPES)
 
 
 @each_row("name", TYPES)

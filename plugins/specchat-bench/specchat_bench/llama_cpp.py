@@ -29,6 +29,7 @@ LIBRARY_HINT = (
 )
 MISSING_MESSAGE = f"llama.cpp: no library found, so it is left out; {LIBRARY_HINT}"
 PREFILL_BATCH = 512  # tokens in one call
+FLASH_ATTENTION, CACHE_TYPES, DEFAULT_TYPES = 13, slice(26, 28), [1, 1]  # words; keys and values in 16 bits
 DEFAULT_SIZES = [512, 2048, 512, 1]  # context, batch, micro-batch, sequences: the start of the default parameters
 
 
@@ -86,6 +87,7 @@ class LlamaCppLimits:
     vocab_size: int
     context_size: int
     stop_token_ids: frozenset[int] = frozenset()
+    has_float32_cache: bool = False  # instead of 16 bits, and without flash attention
 
 
 class LlamaCppModel:
@@ -101,6 +103,10 @@ class LlamaCppModel:
         if list(parameters.words)[: len(DEFAULT_SIZES)] != DEFAULT_SIZES:
             raise InputError(f"{library}: the parameters of this release of llama.cpp have an unknown layout")
         parameters.words[0] = limits.context_size
+        if limits.has_float32_cache:
+            if parameters.words[CACHE_TYPES] != DEFAULT_TYPES:
+                raise InputError(f"{library}: where this release of llama.cpp has the type of its cache is unknown")
+            parameters.words[FLASH_ATTENTION], parameters.words[CACHE_TYPES] = 0, [0, 0]
         self._context = self._library.llama_init_from_model(self._model, parameters) if self._model else None
         if not self._context:
             raise InputError(f"{file}: llama.cpp cannot load this file")
@@ -139,9 +145,14 @@ class LlamaCppModel:
 
     def decode_token(self, tokens: Sequence[int]) -> int:
         """Run a pass over the tokens; returns the likeliest next token."""
+        return int(self.logits(tokens).argmax())
+
+    def logits(self, tokens: Sequence[int]) -> numpy.ndarray:
+        """Run a pass over the tokens; returns the logits of the last one, float32 [V], which the next pass replaces."""
         self._run_pass(tokens)
-        logits = self._library.llama_get_logits_ith(self._context, -1)
-        return int(numpy.ctypeslib.as_array(logits, (self._limits.vocab_size,)).argmax())
+        return numpy.ctypeslib.as_array(
+            self._library.llama_get_logits_ith(self._context, -1), (self._limits.vocab_size,)
+        )
 
     def pass_seconds(self, context: int, tokens: Sequence[int]) -> float:
         """Seconds of a pass over these tokens with the logits of each, as a draft is verified.

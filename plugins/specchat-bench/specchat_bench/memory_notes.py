@@ -17,7 +17,7 @@ from specchat.hub.memory_plan import (
 )
 from specchat.hub.recommend import format_gib
 from specchat.plugins.own_plugins import install_line
-from specchat.weights.llama_families import GPU_FAMILIES, LLAMA_LIKE_FAMILIES
+from specchat.weights.llama_families import LLAMA_LIKE_FAMILIES
 
 FP8_METHODS, MXFP4 = ("fp8", "fbgemm_fp8"), "mxfp4"  # the names in checkpoints
 
@@ -81,5 +81,5 @@ def _weight_notes(architecture: Architecture) -> Iterator[str]:
         yield f"its checkpoint is in {architecture.stored_format}: models.weights has no choice of another format"
     elif architecture.is_tied:
         yield f"its embeddings are also its output matrix: quantized, {embeddings} of embeddings stay beside it"
-    elif architecture.family in GPU_FAMILIES:
+    elif architecture.family in LLAMA_LIKE_FAMILIES:
         yield f'models.embedding_device = "cpu" keeps {embeddings} of embeddings in main memory'

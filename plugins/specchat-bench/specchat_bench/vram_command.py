@@ -8,6 +8,7 @@ import click
 
 from specchat.cli.completion import complete_models, complete_profiles
 from specchat.cli.models_recommend import Gigabytes, TokenCount
+from specchat.devices import GGUF_FORMAT, DeviceKind
 from specchat.errors import UsageError
 from specchat.hub.architecture import FLOAT_FORMATS, HEAD, Architecture
 from specchat.hub.catalog import catalog, find_entry, head_architecture
@@ -20,6 +21,7 @@ from specchat.hub.memory_plan import (
     MemoryPlan,
     QuantizedModel,
     can_quantize,
+    keeps_blocks,
     lacks_quantizer,
     plan_memory,
 )
@@ -79,8 +81,8 @@ def vram(
     target = locate_model(model)
     drafter = locate_model(draft) if draft else _locate_head(head, target) if head else None
     contexts = sorted({*(each for each in EXTRA_CONTEXTS if each < context), context})
-    formats = listed_formats(target.architecture)
     device = simulated_gpu(gpu_memory) if gpu_memory else detect_machine().best_device
+    formats = listed_formats(target.architecture, device.kind)
     table = {each: [_memory_need(target, drafter, each, tokens, device) for tokens in contexts] for each in formats}
     if is_json:
         click.echo(json.dumps(_as_json(target, drafter, contexts, table, device), indent=1))
@@ -100,9 +102,11 @@ def _plan_text(profile: Profile, gpu_gib: float | None) -> str:
     return plan_for_machine(profile, machine).text(machine)
 
 
-def listed_formats(architecture: Architecture) -> tuple[str, ...]:
+def listed_formats(architecture: Architecture, kind: DeviceKind) -> tuple[str, ...]:
     """The formats that a model can have in memory; in some it must be published."""
     stored = architecture.stored_format
+    if keeps_blocks(architecture, kind):
+        return (GGUF_FORMAT, *LISTED_FORMATS)
     if not can_quantize(architecture) or lacks_quantizer(architecture):
         return ("bf16", stored) if stored in STORAGE_FORMATS and stored not in FLOAT_FORMATS else ("bf16",)
     return (*LISTED_FORMATS, "int4") if stored in INT4_CHECKPOINTS else LISTED_FORMATS

@@ -10,6 +10,7 @@ import torch
 pytest.importorskip("triton", reason="Triton has no release for this platform")
 
 from specchat.forward.cuda import triton_rows
+from specchat.forward.linear.block_linear import block_matmul
 from specchat.forward.linear.int4_linear import int4_matmul
 from specchat_bench.gpu.gpu_bench import GpuBench
 from specchat_bench.gpu.kernels import check_lines, own_kernels
@@ -21,10 +22,13 @@ pytestmark = [pytest.mark.full, pytest.mark.skipif(not IS_INTERPRETED, reason="a
 
 @pytest.fixture(autouse=True)
 def gpu() -> Iterator[FakeGpu]:
-    int4_matmul.cache_clear()
+    matmuls = int4_matmul, block_matmul
+    for each in matmuls:
+        each.cache_clear()
     with fake_gpu(has_triton=True) as fake, interpreted_kernels():
         yield fake
-    int4_matmul.cache_clear()
+    for each in matmuls:
+        each.cache_clear()
 
 
 def test_every_kernel_has_a_small_error_and_the_bits_of_a_row_alone():
@@ -32,7 +36,7 @@ def test_every_kernel_has_a_small_error_and_the_bits_of_a_row_alone():
     lines = list(check_lines(own_kernels(bench), bench))
 
     assert [line for line in lines if "error message" in line] == []
-    assert len(lines) == 8 and all(line["error"] < 0.005 for line in lines)  # type: ignore[operator]
+    assert len(lines) == 17 and all(line["error"] < 0.005 for line in lines)  # type: ignore[operator]
     assert {line["own bits in batches of"] for line in lines} == {"all"}
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from specchat.devices import CPU
-from specchat.hub import machine
+from specchat.hub import machine, memory_plan
 from specchat.hub.memory_plan import GIB
 from specchat.weights.load_options import EMBEDDED
 from tests.each_row import each_row
 from tests.front import command
+from tests.gguf_models import write_gguf
 from tests.processes import modules_after
 
 
@@ -123,8 +124,8 @@ def test_a_card_that_is_none_is_refused(monkeypatch, card):
     assert "is no GPU memory" in ran.err
 
 
-def test_a_hybrid_has_other_formats_with_the_plugin_that_quantizes_it_only(monkeypatch):
-    needed = needs(monkeypatch, "Qwen3.5-9B")
+def test_what_transformers_computes_has_other_formats_with_the_plugin_that_quantizes_it_only(monkeypatch):
+    needed = needs(monkeypatch, "GLM-4.7-Flash")
 
     assert {"bf16"} == {each[0] for each in needed if each != "notes"}
     assert any("need a plugin" in note and "./plugins/specchat-hybrids" in note for note in needed["notes"])
@@ -162,6 +163,15 @@ def test_a_model_is_marked_for_this_machine(monkeypatch):
 
     assert "on a CPU, 8.0 GiB free" == lines[1]
     assert lines[3].endswith(" no") and lines[6].endswith(" fits")
+
+
+def test_a_gguf_file_keeps_its_blocks_on_a_gpu_with_triton(monkeypatch, tmp_path):
+    path, tables = write_gguf(tmp_path / "tiny.gguf", "qwen3", storage="Q8_0"), list[str]()
+    for missing in ("", "Triton is not installed"):
+        monkeypatch.setattr(memory_plan, "missing_triton", lambda missing=missing: missing)
+        tables.append(command(monkeypatch, "vram", str(path), "--gpu-memory", "8", "--ctx", "256").out.decode())
+
+    assert ["\ngguf " in table for table in tables] == [True, False]
 
 
 def test_options_of_a_model_need_a_model(monkeypatch):

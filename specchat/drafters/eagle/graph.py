@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,8 +17,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from specchat.drafters.eagle.dynamic_tree import (
+    MIN_LOG_PROBABILITY,
     SHORTLIST,
     DraftedChild,
+    Rank,
+    ReadLevel,
     TreeConfig,
     draft_children,
     grow_tree,
@@ -36,12 +40,13 @@ from specchat.forward.cuda.cuda_graphs import (
     noise_keys,
     warn_without_graphs,
 )
+from specchat.forward.cuda.kernel_trial import passes, triton_module
 
 if TYPE_CHECKING:
     from specchat.drafters.eagle.head import EagleHead, HeadOutput
 
 GRAPH_PAIRS = 8  # new pairs of a text that a graph reads; more are computed before
-HEADER_NUMBERS = 8
+HEADER_NUMBERS = 9
 
 
 class GraphTrees:
@@ -87,9 +92,9 @@ class GraphTrees:
         layout, layers = target.pool.layout, len(self.head.hidden_state_layers)
         width = target.embed(torch.zeros(1, dtype=torch.long, device=layout.device)).shape[-1]
         states = torch.zeros(1, layers * width, dtype=layout.dtype, device=layout.device)
-        place = (arena.rows, 0, 1, 0, self.config.max_draft_tokens)
         try:
-            self._graph(states).capture(self._pack_numbers(place, [0], NoiseInputs()))
+            numbers = self._pack_numbers(arena.rows, 0, 0, self.config.max_draft_tokens, [0], NoiseInputs())
+            self._graph(states).capture(numbers)
         except RuntimeError as error:
             self._disable(error)
 
@@ -106,7 +111,7 @@ class GraphTrees:
         """The graph of this head for this config; sessions share it."""
         if self.config not in self.head.graphs:
             assert self.head.capture is not None, "a graph on a device without graphs"
-            numbers = torch.zeros(self._number_count, dtype=torch.long, device=like.device)
+            numbers = torch.zeros(HEADER_NUMBERS + sum(self._part_sizes), dtype=torch.long, device=like.device)
             rows = like.new_zeros(GRAPH_PAIRS, like.shape[-1])
             graph = CapturedFunction(self.head.capture, numbers, rows, self._tree_with_noise)
             self.head.graphs[self.config] = graph
@@ -124,34 +129,93 @@ class GraphTrees:
         def rank(logits: Tensor, depth: int, _paths: Tensor) -> Ranking:
             return noise[depth].rank(logits, SHORTLIST, ids)
 
+        if (kernels := tree_kernels(self.config, numbers.device)) is not None:
+            return grow_by_kernels(kernels, self.config, numbers[4], root, rank, passes.read_level)
         return pack_levels(grow_tree(self.config, numbers[4], root, rank, passes.read_level, waits=False))
 
     def _start(self, numbers: Tensor, rows: Tensor) -> tuple[ArenaPasses, HeadOutput]:
         """The pass over the new pairs, and the passes that follow it."""
         arena = self.head.pool.arena
         assert arena is not None, "a tree on the device needs an arena"
-        passes = ArenaPasses(self.head, arena, TextPlace(*numbers[:4]), self.config.width)
-        tokens = numbers[HEADER_NUMBERS : HEADER_NUMBERS + GRAPH_PAIRS]
+        tokens, _keys, seen, positions = self._parts(numbers)
+        first_row, length, pairs, first_position = numbers[:4].unbind()
+        place = TextPlace(first_row, length, pairs, numbers[8:9], first_position, positions, seen)
+        passes = ArenaPasses(self.head, arena, place, self.config.width)
         return passes, passes.read_pairs(self.head.fuse(rows), tokens)
 
+    def _parts(self, numbers: Tensor) -> tuple[Tensor, ...]:
+        """Tokens of the new pairs, keys of the noise, pairs that each new one sees, positions of all rows."""
+        return numbers[HEADER_NUMBERS:].split(self._part_sizes)
+
     @property
-    def _number_count(self) -> int:
-        return HEADER_NUMBERS + GRAPH_PAIRS + 2 * self.config.depth
+    def _part_sizes(self) -> list[int]:
+        nodes = (self.config.depth - 1) * self.config.width
+        return [GRAPH_PAIRS, 2 * self.config.depth, GRAPH_PAIRS, GRAPH_PAIRS + nodes]
 
     def _numbers(self, end: TextEnd, noise: NoiseInputs, budget: int) -> Tensor:
-        first_row, count = end.cache.require_slot().first_row, len(end.tokens)
-        place = (first_row, end.cache.length, count, end.first_position, budget)
-        return self._pack_numbers(place, end.tokens, noise)
+        first_row, length = end.cache.require_slot().first_row, end.cache.length
+        return self._pack_numbers(first_row, length, end.first_position, budget, end.tokens, noise)
 
-    def _pack_numbers(self, place: tuple[int, ...], tokens: Sequence[int], noise: NoiseInputs) -> Tensor:
-        header = np.array((*place, *noise_header(noise), *tokens, *[0] * (GRAPH_PAIRS - len(tokens))))
-        return torch.from_numpy(np.concatenate((header, noise_keys(noise, self.config.depth))))
+    def _pack_numbers(
+        self, first_row: int, length: int, first_position: int, budget: int, tokens: Sequence[int], noise: NoiseInputs
+    ) -> Tensor:
+        count, new = len(tokens), np.arange(GRAPH_PAIRS)
+        pairs = length + count
+        header = [first_row, length, pairs, first_position, budget, *noise_header(noise), count - 1]
+        header += [*tokens, *[0] * (GRAPH_PAIRS - count)]
+        levels = np.repeat(np.arange(self.config.depth - 1), self.config.width)
+        positions = first_position + length + new, first_position + pairs + levels
+        keys = noise_keys(noise, self.config.depth)
+        return torch.from_numpy(np.concatenate((np.array(header), keys, (2 << new) - 1, *positions)))
 
     def _noise(self, numbers: Tensor) -> list[DeviceNoise]:
         """The noise of each level: one row of keys for all of its nodes."""
-        noise = device_noise(numbers[5:HEADER_NUMBERS], numbers[HEADER_NUMBERS + GRAPH_PAIRS :])
+        noise = device_noise(numbers[5:8], self._parts(numbers)[1])
         return [replace(noise, keys=noise.keys[depth : depth + 1]) for depth in range(self.config.depth)]
 
 
 def _padded(hidden_states: Tensor) -> Tensor:
     return functional.pad(hidden_states, (0, 0, 0, GRAPH_PAIRS - len(hidden_states)))
+
+
+def grow_by_kernels(
+    kernels: Any, config: TreeConfig, budget: Tensor, root: HeadOutput, rank: Rank, read: ReadLevel
+) -> Tensor:
+    """As `grow_tree` without waits, packed: a level is one launch between the passes of the head."""
+    limits = kernels.TreeLimits(config.depth, config.width, MIN_LOG_PROBABILITY, config.min_level_probability)
+    tree, output = kernels.GrowingTree(limits, budget), root
+    for depth in range(config.depth):
+        best = rank(output.logits, depth, budget)  # penalties, which need paths, have no kernel
+        tokens, rows, seen = tree.add_level(best.scores, best.token_ids)
+        if depth + 1 < config.depth:
+            output = read(depth + 1, output.hidden_states.index_select(0, rows), tokens, seen)
+    return tree.packed
+
+
+@lru_cache
+def tree_kernels(config: TreeConfig, device: torch.device) -> Any:
+    """The module of the kernel that grows trees; None where it grows others than torch."""
+    kernels = triton_module("triton_tree", device)
+
+    def is_right() -> bool:
+        """Logits of each level follow from the nodes that were chosen for it."""
+        from specchat.drafters.eagle.head import HeadOutput
+
+        columns = torch.arange(SHORTLIST, device=device) / -3.0
+        budget = torch.tensor(config.max_draft_tokens).to(device)
+
+        def read(depth: int, states: Tensor, tokens: Tensor, _seen: Tensor) -> HeadOutput:
+            states = states + (tokens[:, None] + depth).float().sin()
+            return HeadOutput(columns * (2 + states), states)
+
+        def rank(logits: Tensor, _depth: int, _paths: Tensor) -> Ranking:
+            return Ranking(torch.arange(SHORTLIST, device=device).repeat(len(logits), 1), logits)
+
+        states = torch.zeros(1, 1, device=device)
+        root = HeadOutput(2 * columns[None], states)
+        ours = grow_by_kernels(kernels, config, budget, root, rank, read)
+        expected = pack_levels(grow_tree(config, budget, root, rank, read, waits=False))
+        one, other = (unpack_children(config, packed.tolist()) for packed in (ours, expected))
+        return [(each.token, each.parent) for each in one] == [(each.token, each.parent) for each in other]
+
+    return kernels if kernels and config.width <= SHORTLIST and passes(is_right, "kernel for draft trees") else None

@@ -203,6 +203,10 @@ class EagleHead(PairHead):
         return self._output(states, slice(None) if rows is None else rows)
 
     @property
+    def reads_cache_rows(self) -> bool:
+        return self._backbone.reads_cache_rows
+
+    @property
     def sliding_windows(self) -> frozenset[int | None]:
         return self._backbone.stack.sliding_windows
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from specchat.engine.cache import KVCache
 from specchat.engine.device import copy_to_device
 from specchat.engine.kv_arena import KVArena, write_rows
-from specchat.forward.batch import ForwardBatch, RowBatch
+from specchat.forward.batch import CacheRows, ForwardBatch, RowBatch, ancestor_masks
 
 if TYPE_CHECKING:
     from specchat.drafters.eagle.head import EagleHead, HeadOutput, PairHead
@@ -72,60 +72,69 @@ class CachePasses:
 
 @dataclass(frozen=True)
 class TextPlace:
-    """Where the pairs of a text lie in the arena, as numbers on the device."""
+    """Where the pairs of a text lie in the arena, and what is computed of it, as numbers on the device."""
 
     first_row: Tensor  # []
     length: Tensor  # []: committed pairs
-    count: Tensor  # []: new pairs, which the first pass computes
+    pairs: Tensor  # []: with the new ones, which the first pass computes
+    last: Tensor  # [1]: index of the last new one
     first_position: Tensor  # []: of the pair in the first row
+    positions: Tensor  # of the new pairs and their padding, then of the nodes of each level [P + nodes]
+    seen_pairs: Tensor  # of the new pairs, by each of them: the bits of a number [P]
 
 
 class ArenaPasses:
-    """The passes of one draft tree with `width` nodes in each level."""
+    """The passes of one draft tree with `width` nodes in each level.
+
+    Where kernels read the rows of a text, what a row sees is said by bits; else by masks over all rows of the arena.
+    """
 
     def __init__(self, head: EagleHead, arena: KVArena, place: TextPlace, width: int) -> None:
         self.head, self.arena, self.place, self.width = head, arena, place, width
-        self._row = (
-            torch.arange(arena.layers[0][0].shape[2], device=place.length.device) - place.first_row
-        )  # of the text
-        self._pairs = place.length + place.count  # of the text
-        self._is_pair = (self._row >= 0) & (self._row < self._pairs)
 
     def read_pairs(self, hidden_states: Tensor, tokens: Tensor) -> HeadOutput:
-        """Compute the new pairs; the output of the last one. Rows behind `count` are padding. [P, …] -> [1, …]"""
-        row = self.place.length + torch.arange(len(tokens), device=tokens.device)
-        positions = self.place.first_position + row
-        seen = self._is_pair & (self._row <= row[:, None])
-        batch = self._batch(row, positions, seen, self.place.first_position + self._row)
-        return self.head.forward_batch(hidden_states, self.head.embed(tokens), batch, self.place.count[None] - 1)
+        """Compute the new pairs; the output of the last one. Rows behind it are padding. [P, …] -> [1, …]"""
+        batch = self._batch(self.place.length, self.place.positions[: len(tokens)], self.place.seen_pairs, 0, 1)
+        return self.head.forward_batch(hidden_states, self.head.embed(tokens), batch, self.place.last)
 
     def read_level(self, depth: int, hidden_states: Tensor, tokens: Tensor, ancestors: Tensor) -> HeadOutput:
-        """Compute the nodes of a level of the tree, from 1 on. `ancestors` bool [width, depth * width]"""
-        nodes, first = depth * self.width, self._pairs + (depth - 1) * self.width
-        node = self._row - self._pairs
-        is_node, node = (node >= 0) & (node < nodes), node.clamp(0, nodes - 1)
-        last_position = self.place.first_position + self._pairs - 1
-        positions = (last_position + depth).expand(self.width)
-        row_positions = torch.where(
-            is_node, last_position + 1 + node // self.width, self.place.first_position + self._row
-        )
-        seen = torch.where(is_node, ancestors[:, node], self._is_pair)
-        row = first + torch.arange(self.width, device=tokens.device)
-        return self.head.forward_batch(
-            hidden_states, self.head.embed(tokens), self._batch(row, positions, seen, row_positions)
-        )
+        """Compute the nodes of a level of the tree, from 1 on.
 
-    def _batch(self, row: Tensor, positions: Tensor, seen: Tensor, row_positions: Tensor) -> ForwardBatch:
-        """A head attends to no more positions than it was trained for, and a layer to its window."""
+        `ancestors`: the nodes of all levels so far that each sees, bool [width, depth * width] or as bits [width]
+        """
+        bits = ancestors if ancestors.dtype == torch.long else ancestor_masks(ancestors)
+        node = (depth - 1) * self.width
+        first = len(self.place.seen_pairs) + node
+        batch = self._batch(self.place.pairs, self.place.positions[first : first + self.width], bits, node, self.width)
+        return self.head.forward_batch(hidden_states, self.head.embed(tokens), batch)
+
+    def _batch(
+        self, length: Tensor, positions: Tensor, seen: Tensor, first_node: int, nodes_of_position: int
+    ) -> ForwardBatch:
+        """Rows that see `length` pairs, and of the nodes behind these the ones that `seen` has bits of. [N]
+
+        A head attends to no more positions than it was trained for, and a layer to its window.
+        """
+        place, layers = self.place, self.arena.layers
+        kv_length, nodes = layers[0][0].shape[2], first_node + len(positions)
+
+        def write_kv(layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+            rows = place.first_row + length + torch.arange(first_node, nodes, device=positions.device)
+            return write_rows(layers[layer], rows, keys, values)
+
+        if self.head.reads_cache_rows:
+            window = self.head.context_window
+            where = CacheRows(layers.__getitem__, place.first_row, length, seen, kv_length, first_node, window)
+            return ForwardBatch(positions, {}, write_kv, cache_rows=where)
+        row = torch.arange(kv_length, device=positions.device) - place.first_row
+        node = row - length
+        is_node, node = (node >= 0) & (node < nodes), node.clamp(0, nodes - 1)
+        allowed = torch.where(is_node, ((seen[:, None] >> node) & 1).bool(), (row >= 0) & (row < length))
+        row_positions = place.first_position + torch.where(is_node, length + node // nodes_of_position, row)
         masks = {
             window: self.head.make_mask(
-                seen & (row_positions > positions[:, None] - min(window or 2**62, self.head.context_window))
+                allowed & (row_positions > positions[:, None] - min(window or 2**62, self.head.context_window))
             )
             for window in self.head.sliding_windows
         }
-        rows = self.place.first_row + row
-
-        def write_kv(layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-            return write_rows(self.arena.layers[layer], rows, keys, values)
-
         return ForwardBatch(positions, masks, write_kv)

@@ -106,6 +106,13 @@ class HeadBackbone:
         """The mask of a batch; None when every row sees everything."""
         return build_attention_mask(batch, window, self.dimensions.heads // self.dimensions.kv_heads, self._like)
 
+    @property
+    def reads_cache_rows(self) -> bool:
+        """Whether kernels find the rows of the cache by numbers, so that no mask is needed."""
+        is_whole = self.dimensions.rope_size == self.dimensions.head_size
+        is_plain = all(isinstance(layer.self_attn, Attention) for layer in self.stack.layers)
+        return self.stack.ops.reads_cache_rows and is_whole and is_plain
+
     def rms_norm(self, rows: Tensor, weight: Tensor | None) -> Tensor:
         """RMS norm over the last dimension; without a weight, the rows unchanged."""
         return rows if weight is None else self.stack.ops.rms_norm(rows, weight)

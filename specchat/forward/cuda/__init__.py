@@ -2,7 +2,8 @@
 
 triton_rows.py       row by row: norms, SwiGLU, RoPE with the write to the KV cache
 triton_attention.py  split-KV attention of trees, and the attention of a prefill
-triton_linear.py     the product of 4-bit weights
+triton_linear.py     the product of weights of 4 and 8 bits
+triton_tree.py       the growth of a draft tree by one level
 triton_sampling.py   the choice of tokens: temperature, noise and the best columns
 kernel_trial.py      whether kernels can be used here
 triton_ops.py        the fused ops with these kernels, where they compute what torch computes

@@ -2,7 +2,7 @@
 
 A graph works at fixed addresses and shapes. The rows of all KV caches are one arena, and where a text lies there, how
 long it is and what each node sees are numbers that the device reads, so a graph depends on the number of rows alone.
-There is one for each of CAPTURE_SIZES, captured when the model is loaded; a pass is padded to the next of them. vLLM
+There is one for each of GRAPH_WIDTHS, captured when the model is loaded; a pass is padded to the next of them. vLLM
 and SGLang choose graphs by batch size in the same way.
 
 The input is embedded rows, so that the embedding may stay on a CPU, and one small tensor of numbers. The output matrix,
@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specchat.engine.cache import KVCache
+from specchat.engine.cache_sizes import GRAPH_WIDTHS
 from specchat.engine.kv_arena import KVArena, write_rows
 from specchat.engine.model import CaptureProgress, ModelOutput
 from specchat.engine.pass_clock import paused_clock
@@ -31,13 +32,14 @@ from specchat.engine.sampling import NO_NOISE, DeviceNoise, NoiseInputs
 from specchat.errors import first_line
 from specchat.forward.attention import AttentionMask
 from specchat.forward.batch import EXACT_ROWS, CacheRows, ForwardBatch, ForwardDepth, Nodes, chain_nodes
-from specchat.forward.cuda.kernel_trial import triton_module
+from specchat.forward.cuda.kernel_trial import Capture, triton_module
 
-CAPTURE_SIZES = (1, 2, 4, 8, 16, 32, 64)  # rows; the ancestors of a node are the bits of one number
+if TYPE_CHECKING:
+    from specchat.forward.llama.gated_delta_net import RecurrentPass
+
 HEADER_NUMBERS = 5
 MAX_VOCABULARY = 2**31 - 1
 
-Capture = Callable[[Callable[[], None]], Callable[[], None]]  # prepares a function, and returns its replay
 Result = TypeVar("Result")
 
 log = logging.getLogger(__name__)
@@ -74,13 +76,14 @@ class GraphedNetwork:
     windows: frozenset[int | None]  # sliding windows of the layers
     attention_mask: Callable[[Tensor, int | None], AttentionMask]  # of the rows that each row sees, and a window
     reads_cache_rows: bool  # kernels need no mask
+    recurrent_pass: Callable[[Tensor], RecurrentPass | None] = lambda _ancestors: None  # of nodes with these ancestors
 
 
 class CudaGraphs:
     """The graphs of a network over the KV arena of its model. Exact passes all have one number of rows."""
 
     def __init__(self, capture: Capture, arena: KVArena, network: GraphedNetwork, *, exact: bool) -> None:
-        self.capture, self.arena, self.sizes = capture, arena, (EXACT_ROWS,) if exact else CAPTURE_SIZES
+        self.capture, self.arena, self.sizes = capture, arena, (EXACT_ROWS,) if exact else GRAPH_WIDTHS
         self.is_disabled = False
         self._network = network
         self._graphs: dict[tuple[ForwardDepth, int], CapturedFunction[PassOutput]] = {}
@@ -157,9 +160,10 @@ class CudaGraphs:
         def write_kv(layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
             return write_rows(self.arena.layers[layer], new_rows, keys, values)
 
+        recurrent = self._network.recurrent_pass(ancestors)
         if self._network.reads_cache_rows:
             cache_rows = CacheRows(self.arena.layers.__getitem__, first_row, length, ancestors, kv_length)
-            return ForwardBatch(positions, {}, write_kv, cache_rows=cache_rows)
+            return ForwardBatch(positions, {}, write_kv, cache_rows=cache_rows, recurrent=recurrent)
         index, row = torch.arange(width, device=numbers.device), torch.arange(kv_length, device=numbers.device)
         node, is_node = (row - start).clamp(0, width - 1), (row >= start) & (row < start + width)
         node_mask = ((ancestors[:, None] >> index) & 1).bool()
@@ -171,7 +175,7 @@ class CudaGraphs:
             )
             for window in self._network.windows
         }
-        return ForwardBatch(positions, masks, write_kv, read_kv=self.arena.layers.__getitem__)
+        return ForwardBatch(positions, masks, write_kv, read_kv=self.arena.layers.__getitem__, recurrent=recurrent)
 
 
 def warn_without_graphs(error: RuntimeError) -> None:

@@ -33,6 +33,7 @@ BLOCK_BYTES = 2**14  # keys of a block; two blocks of keys and of values are in 
 COMBINED_SPLITS = 16  # partial results that are added at once
 MAX_SPLIT_PROGRAMS = 64  # for each tile and key head; each computes every 64th split
 TILE_ROWS, PREFILL_TILE_ROWS = 16, 64  # queries of a tile: nodes times queries that share a key head
+WIDE_HEAD = 256  # of larger heads, a tile of a prefill has as few queries as one of a tree
 OPTIONS = {"num_stages": 2, "enable_fp_fusion": False}  # a fused multiplication rounds less often, in some places
 
 
@@ -62,6 +63,15 @@ def _attend_block(
 
 
 @triton.jit
+def _add_sink(sink, row_max, row_sum):
+    """The factor of a result and its sum of weights, with a score that has no value beside those of the keys."""
+    scaled = sink.to(tl.float32) * 1.4426950408889634
+    new_max = tl.maximum(row_max, scaled)
+    kept = tl.exp2(row_max - new_max)
+    return kept, row_sum * kept + tl.exp2(scaled - new_max)
+
+
+@triton.jit
 def _path_rows(path, key_position, committed, NODES: tl.constexpr):
     """The rows of a node's path at these positions: committed rows, then its ancestors in the order of their depths."""
     bit = tl.arange(0, NODES)
@@ -75,11 +85,11 @@ def _path_rows(path, key_position, committed, NODES: tl.constexpr):
 
 @triton.jit(do_not_specialize=["count", "splits", "window"])  # one compiled kernel for all passes
 def _attention_kernel(
-    queries, keys, values, first_row, length, ancestors, output, partial_output, partial_max, partial_sum,
+    queries, keys, values, first_row, length, ancestors, sinks, output, partial_output, partial_max, partial_sum,
     count, splits, stride_head, stride_row, scale, soft_cap, window,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     TILE: tl.constexpr, SPLIT: tl.constexpr, BLOCK: tl.constexpr, NODES: tl.constexpr,
-    IS_SPLIT: tl.constexpr, HAS_WINDOW: tl.constexpr, HAS_SOFT_CAP: tl.constexpr,
+    IS_SPLIT: tl.constexpr, HAS_WINDOW: tl.constexpr, HAS_SOFT_CAP: tl.constexpr, HAS_SINKS: tl.constexpr,
 ):  # fmt: skip
     """One tile of rows, one key head, and every n-th split of the keys (without IS_SPLIT: all keys)."""
     group: tl.constexpr = HEADS // KV_HEADS
@@ -136,9 +146,9 @@ def _attention_kernel(
         if IS_SPLIT:
             for start in range(tl.maximum(low, shared_end), high, BLOCK):
                 key_position = start + tl.arange(0, BLOCK)
-                for index in range(nodes_in_tile):
+                for index in range(tl.minimum(nodes_in_tile, count - tile * nodes_in_tile)):
                     gathering = tile * nodes_in_tile + index
-                    path = tl.load(ancestors + gathering, mask=gathering < count, other=0)
+                    path = tl.load(ancestors + gathering)
                     key_row, is_path = _path_rows(path, key_position, committed, NODES)
                     is_seen = (is_row & (node == gathering))[:, None] & is_path[None, :]
                     if HAS_WINDOW:
@@ -153,15 +163,18 @@ def _attention_kernel(
             tl.store(partial_sum + partial, row_sum, mask=is_row)
             tl.store(partial_output + partial[:, None] * SIZE + column[None, :], result, mask=is_number)
         else:
+            if HAS_SINKS:
+                kept, row_sum = _add_sink(tl.load(sinks + head), row_max, row_sum)
+                result = result * kept[:, None]
             result = result / row_sum[:, None]
             tl.store(output + query_offsets, result.to(output.dtype.element_ty), mask=is_number)
 
 
 @triton.jit(do_not_specialize=["splits"])
 def _combine_kernel(
-    partial_output, partial_max, partial_sum, length, ancestors, output, splits,
+    partial_output, partial_max, partial_sum, length, ancestors, sinks, output, splits,
     HEADS: tl.constexpr, SIZE: tl.constexpr, BLOCK_SIZE: tl.constexpr, SPLIT: tl.constexpr, BLOCK: tl.constexpr,
-    NODES: tl.constexpr,
+    NODES: tl.constexpr, HAS_SINKS: tl.constexpr,
 ):  # fmt: skip
     """Add the partial results of one head of one row, in the order of the splits."""
     node, head = tl.program_id(0), tl.program_id(1)
@@ -186,6 +199,9 @@ def _combine_kernel(
         row_sum = row_sum * kept + tl.sum(sums * weights, axis=0)
         result = result * kept + tl.sum(outputs * weights[:, None], axis=0)
         row_max = new_max
+    if HAS_SINKS:
+        kept, row_sum = _add_sink(tl.load(sinks + head), row_max, row_sum)
+        result = result * kept
     to = output + (node.to(tl.int64) * HEADS + head) * SIZE + column
     tl.store(to, (result / row_sum).to(output.dtype.element_ty), mask=column < SIZE)
 
@@ -205,6 +221,7 @@ def attention(
     layer: int,
     sizes: AttentionDimensions,
     window: int | None = None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """Attention of the rows of a pass to those that they see. [N, heads, size] -> [N, heads * size]
 
@@ -212,7 +229,8 @@ def attention(
     """
     (keys, values), count, scores = location.kv(layer), len(queries), sizes.scores
     group, is_split = sizes.heads // sizes.kv_heads, location.ancestors is not None
-    tile = max(TILE_ROWS if is_split else PREFILL_TILE_ROWS, triton.next_power_of_2(group))
+    is_small = is_split or sizes.head_size > WIDE_HEAD
+    tile = max(TILE_ROWS if is_small else PREFILL_TILE_ROWS, triton.next_power_of_2(group))
     splits = triton.cdiv(location.kv_length, SPLIT_KEYS)
     output = queries.new_empty(count, sizes.heads * sizes.head_size)
     partial_shape = (count, sizes.heads, splits if is_split else 0)
@@ -220,19 +238,20 @@ def attention(
     partial_output = queries.new_empty(*partial_shape, sizes.head_size, dtype=torch.float32)
     block_size = max(16, triton.next_power_of_2(sizes.head_size))
     ancestors = location.length if location.ancestors is None else location.ancestors  # a prefill does not read it
+    some_sinks = location.length if sinks is None else sinks
     grid = (triton.cdiv(count, tile // group), sizes.kv_heads, min(splits, MAX_SPLIT_PROGRAMS) if is_split else 1)
     _attention_kernel[grid](
-        queries, keys, values, location.first_row, location.length, ancestors, output, partial_output, partial_max,
-        partial_sum, count, splits, keys.stride(1), keys.stride(2), scores.scale, scores.cap or 1.0,
+        queries, keys, values, location.first_row, location.length, ancestors, some_sinks, output, partial_output,
+        partial_max, partial_sum, count, splits, keys.stride(1), keys.stride(2), scores.scale, scores.cap or 1.0,
         window or 0, HEADS=sizes.heads, KV_HEADS=sizes.kv_heads, SIZE=sizes.head_size, BLOCK_SIZE=block_size,
         TILE=tile, SPLIT=SPLIT_KEYS, BLOCK=keys_of_block(block_size, keys.dtype), NODES=MASK_BITS, IS_SPLIT=is_split,
-        HAS_WINDOW=window is not None, HAS_SOFT_CAP=scores.cap is not None,
+        HAS_WINDOW=window is not None, HAS_SOFT_CAP=scores.cap is not None, HAS_SINKS=sinks is not None,
         **OPTIONS,
     )  # fmt: skip
     if is_split:
         _combine_kernel[(count, sizes.heads)](
-            partial_output, partial_max, partial_sum, location.length, ancestors, output, splits,
+            partial_output, partial_max, partial_sum, location.length, ancestors, some_sinks, output, splits,
             HEADS=sizes.heads, SIZE=sizes.head_size, BLOCK_SIZE=block_size, SPLIT=SPLIT_KEYS, BLOCK=COMBINED_SPLITS,
-            NODES=MASK_BITS, **OPTIONS,
+            NODES=MASK_BITS, HAS_SINKS=sinks is not None, **OPTIONS,
         )  # fmt: skip
     return output

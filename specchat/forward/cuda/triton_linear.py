@@ -1,9 +1,9 @@
-"""The product of activations with 4-bit weights in Triton (W4A16): the weights stay packed until they are in registers.
+"""The product of activations with weights of 4 or 8 bits in Triton (W4A16, W8A16): they stay packed until in registers.
 
 A program takes some outputs, a part of the inputs (a split) and up to FEW_ROWS rows, so weights are read once for all
 of them. Tensor cores multiply 16 rows at a time whatever the number of rows; the splits depend on the shape of the
 weight and on the GPU alone, and a second kernel adds them in their order. So a row has the same bits in every pass of
-up to FEW_ROWS rows. Knows tensors; knows no layer.
+up to FEW_ROWS rows, and with 8 bits in every pass. Knows tensors; knows no layer.
 """
 
 # The arguments of a kernel have types that only Triton knows.
@@ -11,8 +11,10 @@ up to FEW_ROWS rows. Knows tensors; knows no layer.
 # pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportOperatorIssue=false, reportCallIssue=false
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import torch
 import triton
@@ -20,6 +22,8 @@ import triton.language as tl
 from torch import Tensor
 
 from specchat.devices import compute_capability, multiprocessors
+from specchat.forward.cuda.kernel_trial import TENSOR_CORES
+from specchat.forward.linear.byte_linear import BYTES_IN_WORD, ByteWeight
 from specchat.forward.linear.int4_linear import NUMBERS_IN_WORD, Int4Weight
 
 FEW_ROWS, DOT_ROWS = 64, 16
@@ -36,7 +40,7 @@ shr.b32 t, $1, {shift};
 lop3.b32 t, t, 0x000f000f, {one}, 0xea;
 fma.rn.{kind}x2 $0, $2, minus_one, t;
 }}"""
-_SHIFTS = range(0, 4 * NUMBERS_IN_WORD, 4)
+_SHIFTS = range(0, 16, 4)
 _TO_BFLOAT16 = tl.constexpr(
     tuple(_ASM.format(shift=each, one="0x43004300", kind="bf16", minus_one="0xbf80bf80") for each in _SHIFTS)
 )
@@ -44,11 +48,20 @@ _TO_FLOAT16 = tl.constexpr(
     tuple(_ASM.format(shift=each, one="0x64006400", kind="f16", minus_one="0xbc00bc00") for each in _SHIFTS)
 )
 
+_UINT4, _INT8, _E4M3 = (tl.constexpr(each) for each in range(3))
+
 
 @triton.jit
-def _numbers(packed, zero, PLACE: tl.constexpr, DTYPE: tl.constexpr, HAS_PTX: tl.constexpr):
+def _numbers(packed, zero, PLACE: tl.constexpr, KIND: tl.constexpr, DTYPE: tl.constexpr, HAS_PTX: tl.constexpr):
     """Number PLACE of each word, less the zero point of its output. int16 [words, outputs], int32 [outputs]"""
-    if HAS_PTX and DTYPE == tl.bfloat16:
+    if KIND == _INT8:  # the last bits of the mantissa of 2^23: conversions have a quarter of the speed
+        bits = (((packed >> (8 * PLACE)) & 0xFF) ^ 0x80).to(tl.int32) | 0x4B000000
+        return (bits.to(tl.float32, bitcast=True) - 8388736.0).to(DTYPE)
+    elif KIND == _E4M3:  # as a float32 whose exponent lacks 120
+        bits = packed.to(tl.int32) >> (8 * PLACE)
+        bits = ((bits & 0x80) << 24) | ((bits & 0x7F) << 20)
+        return (bits.to(tl.float32, bitcast=True) * 1.329227995784916e36).to(DTYPE)
+    elif HAS_PTX and DTYPE == tl.bfloat16:
         zero = (zero | _BFLOAT16_ONE).to(tl.int16).to(tl.bfloat16, bitcast=True)
         zero = tl.broadcast_to(zero[None, :], packed.shape)
         return tl.inline_asm_elementwise(_TO_BFLOAT16[PLACE], "=r,r,r", [packed, zero], tl.bfloat16, True, 2)
@@ -61,17 +74,17 @@ def _numbers(packed, zero, PLACE: tl.constexpr, DTYPE: tl.constexpr, HAS_PTX: tl
 
 
 @triton.jit
-def _dot(rows, row, count, place, inputs, numbers, total, IS_EVEN: tl.constexpr):
+def add_dot(rows, row, count, place, inputs, numbers, total, IS_EVEN: tl.constexpr):  # noqa: ANN201
     is_number = (row < count)[:, None] if IS_EVEN else (row < count)[:, None] & (place < inputs)[None, :]
     activations = tl.load(rows + row[:, None] * inputs + place[None, :], mask=is_number, other=0.0)
     return tl.dot(activations, numbers, total, input_precision="ieee")
 
 
 @triton.jit(do_not_specialize=["count", "blocks", "split_blocks"])
-def _int4_kernel(
+def _packed_kernel(
     rows, words, groups, bias, out, count, outputs, inputs, blocks, split_blocks, group_numbers,
-    GROUP_CHUNKS: tl.constexpr, CHUNKS: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr, DOTS: tl.constexpr,
-    IS_EVEN: tl.constexpr, HALF_SCALES: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_PTX: tl.constexpr,
+    KIND: tl.constexpr, GROUP_CHUNKS: tl.constexpr, CHUNKS: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
+    DOTS: tl.constexpr, IS_EVEN: tl.constexpr, HALF_SCALES: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_PTX: tl.constexpr,
 ):  # fmt: skip
     """A chunk is the inputs of one number of each of WORDS words; a group has GROUP_CHUNKS chunks.
 
@@ -98,20 +111,22 @@ def _int4_kernel(
                 else:  # the inputs may end before the last block
                     group = tl.load(groups + group_place, mask=is_output & (group_place < group_numbers), other=0)
                 zero = group & 255
-                if HALF_SCALES:
+                if KIND != _UINT4:
+                    scale = group.to(tl.float32, bitcast=True)[None, :]
+                elif HALF_SCALES:
                     scale = (group >> 16).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)[None, :]
                 else:
                     scale = (group & -65536).to(tl.float32, bitcast=True)[None, :]
                 partial_0 = tl.zeros([16, BLOCK], tl.float32)
                 partial_1, partial_2, partial_3 = partial_0, partial_0, partial_0
             place = (block * CHUNKS + chunk) * WORDS + word
-            numbers = _numbers(packed, zero, chunk, rows.dtype.element_ty, HAS_PTX)
-            partial_0 = _dot(rows, row, count, place, inputs, numbers, partial_0, IS_EVEN)
+            numbers = _numbers(packed, zero, chunk, KIND, rows.dtype.element_ty, HAS_PTX)
+            partial_0 = add_dot(rows, row, count, place, inputs, numbers, partial_0, IS_EVEN)
             if DOTS > 1:
-                partial_1 = _dot(rows, row + 16, count, place, inputs, numbers, partial_1, IS_EVEN)
+                partial_1 = add_dot(rows, row + 16, count, place, inputs, numbers, partial_1, IS_EVEN)
             if DOTS > 2:
-                partial_2 = _dot(rows, row + 32, count, place, inputs, numbers, partial_2, IS_EVEN)
-                partial_3 = _dot(rows, row + 48, count, place, inputs, numbers, partial_3, IS_EVEN)
+                partial_2 = add_dot(rows, row + 32, count, place, inputs, numbers, partial_2, IS_EVEN)
+                partial_3 = add_dot(rows, row + 48, count, place, inputs, numbers, partial_3, IS_EVEN)
             if chunk % GROUP_CHUNKS == GROUP_CHUNKS - 1 or chunk == CHUNKS - 1:
                 total_0 += partial_0 * scale
                 if DOTS > 1:
@@ -119,7 +134,17 @@ def _int4_kernel(
                 if DOTS > 2:
                     total_2 += partial_2 * scale
                     total_3 += partial_3 * scale
+    store_tiles(out, bias, total_0, total_1, total_2, total_3, split, row, count, output, outputs, DOTS, HAS_BIAS)
+
+
+@triton.jit
+def store_tiles(  # noqa: ANN201
+    out, bias, total_0, total_1, total_2, total_3, split, row, count, output, outputs,
+    DOTS: tl.constexpr, HAS_BIAS: tl.constexpr,
+):  # fmt: skip
+    """What a program has computed, 16 rows in each total."""
     first = split.to(tl.int64) * count
+    is_output = output < outputs
     if HAS_BIAS:
         bias_of_output = tl.load(bias + output, mask=is_output, other=0.0).to(tl.float32)[None, :]
         total_0 += bias_of_output
@@ -155,6 +180,9 @@ def _add_splits_kernel(
     tl.store(out + place, total.to(out.dtype.element_ty), mask=is_number)
 
 
+KINDS = {None: 0, torch.int8: 1, torch.float8_e4m3fn: 2}  # by the dtype of the numbers
+
+
 @dataclass(frozen=True)
 class Tile:
     """What a program computes at once, and how. No bit depends on it."""
@@ -168,7 +196,6 @@ class Tile:
 
 TILES = (Tile(1, 128, 4, 3), Tile(2, 128, 4, 3), Tile(4, 128, 4, 2))  # the fastest on an H200
 SMALL_TILE = Tile(1, 32, 4, 1)  # without tensor cores
-TENSOR_CORES = (8, 0)  # the first compute capability for whose tensor cores Triton compiles
 PROGRAMS, LEAST_BLOCKS = 2, 2  # of a multiprocessor, and of a split
 
 
@@ -187,7 +214,7 @@ def tile_for(count: int, dtype: torch.dtype, has_tensor_cores: bool) -> Tile:
 
 
 def _is_compiled() -> bool:
-    return isinstance(_int4_kernel, triton.JITFunction)
+    return isinstance(_packed_kernel, triton.JITFunction)
 
 
 @lru_cache
@@ -196,35 +223,65 @@ def _hardware(device: torch.device) -> tuple[bool, int]:
     return (compute_capability(device) >= TENSOR_CORES, multiprocessors(device)) if _is_compiled() else (True, 16)
 
 
-def int4_product(rows: Tensor, weight: Int4Weight, bias: Tensor | None) -> Tensor:
-    """rows @ weight.T + bias, in the dtype of the rows. [N, in] -> [N, out]"""
-    count, (blocks, outputs, _words) = len(rows), weight.words.shape
-    has_tensor_cores, processors = _hardware(rows.device)
-    tile = tile_for(count, rows.dtype, has_tensor_cores)
-    splits = split_count(outputs, blocks, processors) if count <= FEW_ROWS else 1
-    return tiled_product(rows, weight, bias, tile, splits)
+@dataclass(frozen=True)
+class TiledWeight:
+    """A weight, and the kernel that multiplies it in tiles: its arguments beside those that all such kernels have."""
 
+    kernel: Any
+    tensors: tuple[Tensor, ...]
+    outputs: int
+    inputs: int
+    blocks: int
+    block_inputs: int
+    numbers: tuple[int, ...]
+    constants: Mapping[str, object]
+    always_splits: bool = False  # the inputs, also where there are more than FEW_ROWS rows
 
-def tiled_product(rows: Tensor, weight: Int4Weight, bias: Tensor | None, tile: Tile, splits: int) -> Tensor:
-    """The product as a chosen number of splits, each not empty, computes it."""
-    rows, count, (blocks, outputs, words) = rows.contiguous(), len(rows), weight.words.shape
-    some_bias = weight.groups if bias is None else bias
-    has_ptx = _is_compiled() and not torch.version.hip
-    limit = {"maxnreg": tile.registers} if tile.registers and has_ptx else {}
-    out = rows.new_empty(count, outputs)
-    sums = out if splits == 1 else rows.new_empty(splits, count, outputs, dtype=torch.float32)
-    _int4_kernel[(triton.cdiv(outputs, tile.outputs), splits, triton.cdiv(count, DOT_ROWS * tile.dots))](
-        rows, weight.words, weight.groups, some_bias, sums,
-        count, outputs, weight.in_features, blocks, triton.cdiv(blocks, splits), weight.groups.numel(),
-        GROUP_CHUNKS=weight.group_chunks, CHUNKS=NUMBERS_IN_WORD, WORDS=words, BLOCK=tile.outputs, DOTS=tile.dots,
-        IS_EVEN=outputs % tile.outputs == 0 and weight.in_features == blocks * NUMBERS_IN_WORD * words,
-        HALF_SCALES=weight.scale_dtype == torch.float16, HAS_BIAS=bias is not None and splits == 1,
-        HAS_PTX=has_ptx,
-        num_warps=tile.warps, num_stages=tile.stages, **limit, **OPTIONS,
-    )  # fmt: skip
-    if splits > 1:
-        _add_splits_kernel[(triton.cdiv(out.numel(), ADDED_NUMBERS),)](
-            sums, some_bias, out, out.numel(), outputs, SPLITS=splits, BLOCK=ADDED_NUMBERS, HAS_BIAS=bias is not None,
-            **OPTIONS,
+    def product(self, rows: Tensor, bias: Tensor | None) -> Tensor:
+        """rows @ weight.T + bias, in the dtype of the rows. [N, in] -> [N, out]"""
+        has_tensor_cores, processors = _hardware(rows.device)
+        splits = (
+            split_count(self.outputs, self.blocks, processors) if self.always_splits or len(rows) <= FEW_ROWS else 1
+        )
+        return self.product_of(rows, bias, tile_for(len(rows), rows.dtype, has_tensor_cores), splits)
+
+    def product_of(self, rows: Tensor, bias: Tensor | None, tile: Tile, splits: int) -> Tensor:
+        """The product as a chosen number of splits, each not empty, computes it."""
+        rows, count, outputs = rows.contiguous(), len(rows), self.outputs
+        some_bias = self.tensors[0] if bias is None else bias
+        has_limit = tile.registers and _is_compiled() and not torch.version.hip
+        limit = {"maxnreg": tile.registers} if has_limit else {}
+        out = rows.new_empty(count, outputs)
+        sums = out if splits == 1 else rows.new_empty(splits, count, outputs, dtype=torch.float32)
+        self.kernel[(triton.cdiv(outputs, tile.outputs), splits, triton.cdiv(count, DOT_ROWS * tile.dots))](
+            rows, *self.tensors, some_bias, sums,
+            count, outputs, self.inputs, self.blocks, triton.cdiv(self.blocks, splits), *self.numbers,
+            BLOCK=tile.outputs, DOTS=tile.dots, HAS_BIAS=bias is not None and splits == 1,
+            IS_EVEN=outputs % tile.outputs == 0 and self.inputs == self.blocks * self.block_inputs, **self.constants,
+            num_warps=tile.warps, num_stages=tile.stages, **limit, **OPTIONS,
         )  # fmt: skip
-    return out
+        if splits > 1:
+            _add_splits_kernel[(triton.cdiv(out.numel(), ADDED_NUMBERS),)](
+                sums, some_bias, out, out.numel(), outputs, SPLITS=splits, BLOCK=ADDED_NUMBERS,
+                HAS_BIAS=bias is not None, **OPTIONS,
+            )  # fmt: skip
+        return out
+
+
+def packed_product(rows: Tensor, weight: Int4Weight | ByteWeight, bias: Tensor | None) -> Tensor:
+    """rows @ weight.T + bias, in the dtype of the rows. [N, in] -> [N, out]"""
+    return tiled(weight).product(rows, bias)
+
+
+def tiled(weight: Int4Weight | ByteWeight) -> TiledWeight:
+    (blocks, outputs, words), is_int4 = weight.words.shape, isinstance(weight, Int4Weight)
+    chunks = NUMBERS_IN_WORD if is_int4 else BYTES_IN_WORD
+    constants = {
+        "KIND": KINDS[weight.numbers_dtype], "GROUP_CHUNKS": weight.group_chunks, "CHUNKS": chunks, "WORDS": words,
+        "HALF_SCALES": is_int4 and weight.scale_dtype == torch.float16,
+        "HAS_PTX": _is_compiled() and not torch.version.hip,
+    }  # fmt: skip
+    return TiledWeight(
+        _packed_kernel, (weight.words, weight.groups), outputs, weight.in_features, blocks, chunks * words,
+        (weight.groups.numel(),), constants, always_splits=not is_int4,  # models of 8 bits have such output matrices
+    )  # fmt: skip

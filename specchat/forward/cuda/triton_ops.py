@@ -13,16 +13,20 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from specchat.devices import compute_capability
+from specchat.forward.attention import AttentionMask, attention
 from specchat.forward.batch import CacheRows, ForwardBatch, ancestor_masks
 from specchat.forward.cuda import triton_attention, triton_rows
-from specchat.forward.cuda.kernel_trial import passes
+from specchat.forward.cuda.cuda_graphs import CudaGraphCapture
+from specchat.forward.cuda.kernel_trial import TENSOR_CORES, is_faster, passes
 from specchat.forward.fused_ops import AttentionDimensions, QKVInputs, TorchOps, matches_torch
 from specchat.forward.linear.linear import TOLERANCE, sample_tensor
 from specchat.forward.llama.variations import SILU, Activation, SwiGluClamp
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-MAX_HEAD_SIZE = 256  # keys and values of a block lie in the memory of a multiprocessor
+MAX_HEAD_SIZE = 512  # keys and values of a block lie in the memory of a multiprocessor
 SAMPLE_TREE = (-1, 0, 0, 2, 3)  # parents
+TIMED_LENGTH = 2048
 SAMPLE_LENGTH = triton_attention.SPLIT_KEYS - 2  # the paths of the tree cross the border of a split
 
 
@@ -50,18 +54,19 @@ class TritonOps(TorchOps):
         return triton_rows.activate_and_mul(gate_up, activation)
 
     def attention(self, inputs: QKVInputs, batch: ForwardBatch, layer: int, window: int | None) -> Tensor:
-        is_partly_rotated = inputs.cos.shape[-1] < self.dimensions.head_size
-        if batch.cache_rows is None or is_partly_rotated:
+        if batch.cache_rows is None:
             return super().attention(inputs, batch, layer, window)
         queries = triton_rows.qk_norm_rope(inputs, self.dimensions, batch.cache_rows, layer)
-        return triton_attention.attention(queries, batch.cache_rows, layer, self.dimensions, window)
+        windows = [each for each in (window, batch.cache_rows.window) if each is not None]
+        window = min(windows, default=None)
+        return triton_attention.attention(queries, batch.cache_rows, layer, self.dimensions, window, inputs.sinks)
 
 
 @lru_cache
 def triton_ops(dimensions: AttentionDimensions, dtype: torch.dtype, device: torch.device) -> TritonOps | None:
     """The kernels for this dtype and GPU; None, with a line in the log, where they fail or give other results."""
     is_possible = dtype in DTYPES and dimensions.head_size <= MAX_HEAD_SIZE and dimensions.head_size % 2 == 0
-    if not is_possible or dimensions.normalizes_values or dimensions.has_sinks:  # which no kernel does
+    if not is_possible:
         return None
     ops = TritonOps(dimensions)
 
@@ -69,7 +74,25 @@ def triton_ops(dimensions: AttentionDimensions, dtype: torch.dtype, device: torc
         checks = (is_tree_invariant, is_prefill_right)
         return matches_torch(ops, dtype, device) and all(check(dimensions, dtype, device) for check in checks)
 
-    return ops if passes(is_right, "Triton kernels") else None
+    is_used = passes(is_right, "Triton kernels") and is_fast(dimensions, dtype, device)
+    return ops if is_used else None
+
+
+@torch.inference_mode()
+def is_fast(dimensions: AttentionDimensions, dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether attention of a few rows to TIMED_LENGTH takes less time than with torch; not asked with tensor cores."""
+    if compute_capability(device) >= TENSOR_CORES:
+        return True
+    mask = torch.ones(len(SAMPLE_TREE), len(SAMPLE_TREE), dtype=torch.bool, device=device).tril_()
+    queries, chain = _sample_pass(dimensions, dtype, mask, TIMED_LENGTH)
+    keys, values = chain.kv(0)
+    allowed = torch.ones(len(mask), chain.kv_length, dtype=torch.bool, device=device).tril_(TIMED_LENGTH)
+    seen = AttentionMask(allowed, dimensions.heads // dimensions.kv_heads, queries)
+    return is_faster(
+        lambda: triton_attention.attention(queries, chain, 0, dimensions),
+        lambda: attention(queries, keys, values, seen, dimensions.scores),
+        CudaGraphCapture(device), device, (dimensions, dtype),
+    )  # fmt: skip
 
 
 @torch.inference_mode()
@@ -109,11 +132,13 @@ def is_prefill_right(dimensions: AttentionDimensions, dtype: torch.dtype, device
     return torch.allclose(few, many, TOLERANCE[dtype], TOLERANCE[dtype])
 
 
-def _sample_pass(dimensions: AttentionDimensions, dtype: torch.dtype, mask: Tensor) -> tuple[Tensor, CacheRows]:
-    """Queries of a few nodes that follow SAMPLE_LENGTH rows, and the rows of a cache."""
-    device, count, rows = mask.device, len(mask), SAMPLE_LENGTH + len(mask)
+def _sample_pass(
+    dimensions: AttentionDimensions, dtype: torch.dtype, mask: Tensor, length: int = SAMPLE_LENGTH
+) -> tuple[Tensor, CacheRows]:
+    """Queries of a few nodes that follow `length` rows, and the rows of a cache."""
+    device, count, rows = mask.device, len(mask), length + len(mask)
     stored = sample_tensor(dtype, 2, 1, dimensions.kv_heads, rows, dimensions.head_size).to(device)
     queries = sample_tensor(dtype, count, dimensions.heads, dimensions.head_size).to(device)
     zero = torch.zeros((), dtype=torch.long, device=device)
     kv = stored[0], stored[1]
-    return queries, CacheRows(lambda _layer: kv, zero, zero + SAMPLE_LENGTH, ancestor_masks(mask), rows)
+    return queries, CacheRows(lambda _layer: kv, zero, zero + length, ancestor_masks(mask), rows)

@@ -56,55 +56,68 @@ def _activate_and_mul_kernel(gate_up, out, inner, IS_GELU: tl.constexpr, BLOCK: 
     tl.store(out + row * inner + column, (activated * up).to(out.dtype.element_ty), mask=is_inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first_node"])
 def _qk_norm_rope_kernel(
-    qkv, q_norm, k_norm, cos, sin, queries, keys, values, first_row, length,
+    qkv, q_norm, k_norm, cos, sin, queries, keys, values, first_row, length, first_node,
     stride_head, stride_row, epsilon, offset,
-    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr, HAS_NORMS: tl.constexpr,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, ROTARY: tl.constexpr, BLOCK: tl.constexpr,
+    HAS_NORMS: tl.constexpr, NORMALIZES_VALUES: tl.constexpr,
 ):  # fmt: skip
-    """One head of one row: of the queries, then of the keys, then of the values. BLOCK covers half a head."""
+    """One head of one row: of the queries, then of the keys, then of the values. BLOCK covers half a head.
+
+    Numbers are taken in pairs: those that are rotated together, then, beyond the first ROTARY numbers, the others.
+    """
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     half: tl.constexpr = SIZE // 2
+    rotated: tl.constexpr = ROTARY // 2
     column = tl.arange(0, BLOCK)
     is_inside = column < half
-    source = qkv + (row * (HEADS + 2 * KV_HEADS) + head) * SIZE + column
-    first = tl.load(source, mask=is_inside, other=0.0)
-    second = tl.load(source + half, mask=is_inside, other=0.0)
-    cache_row = tl.load(first_row).to(tl.int64) + tl.load(length).to(tl.int64) + row
+    is_rotated = column < rotated
+    place = tl.where(is_rotated, column, column + rotated)
+    other_place = tl.where(is_rotated, column + rotated, column + half)
+    source = qkv + (row * (HEADS + 2 * KV_HEADS) + head) * SIZE
+    first = tl.load(source + place, mask=is_inside, other=0.0)
+    second = tl.load(source + other_place, mask=is_inside, other=0.0)
+    cache_row = tl.load(first_row).to(tl.int64) + tl.load(length).to(tl.int64) + first_node + row
     if head >= HEADS + KV_HEADS:
-        to = values + (head - HEADS - KV_HEADS) * stride_head + cache_row * stride_row + column
-        tl.store(to, first, mask=is_inside)
-        tl.store(to + half, second, mask=is_inside)
+        to = values + (head - HEADS - KV_HEADS) * stride_head + cache_row * stride_row
+        if NORMALIZES_VALUES:
+            squares = tl.sum(first.to(tl.float32) * first.to(tl.float32), axis=0)
+            squares += tl.sum(second.to(tl.float32) * second.to(tl.float32), axis=0)
+            scale = 1.0 / tl.sqrt(squares / SIZE + epsilon)
+            first = (first.to(tl.float32) * scale).to(first.dtype)
+            second = (second.to(tl.float32) * scale).to(second.dtype)
+        tl.store(to + place, first, mask=is_inside)
+        tl.store(to + other_place, second, mask=is_inside)
     else:
         is_query = head < HEADS
         if HAS_NORMS:
             squares = tl.sum(first.to(tl.float32) * first.to(tl.float32), axis=0)
             squares += tl.sum(second.to(tl.float32) * second.to(tl.float32), axis=0)
             scale = 1.0 / tl.sqrt(squares / SIZE + epsilon)
-            norm = column
-            first_weight = tl.load(k_norm + norm, mask=is_inside, other=0.0)
-            second_weight = tl.load(k_norm + half + norm, mask=is_inside, other=0.0)
+            first_weight = tl.load(k_norm + place, mask=is_inside, other=0.0)
+            second_weight = tl.load(k_norm + other_place, mask=is_inside, other=0.0)
             if is_query:
-                first_weight = tl.load(q_norm + norm, mask=is_inside, other=0.0)
-                second_weight = tl.load(q_norm + half + norm, mask=is_inside, other=0.0)
+                first_weight = tl.load(q_norm + place, mask=is_inside, other=0.0)
+                second_weight = tl.load(q_norm + other_place, mask=is_inside, other=0.0)
             first = (first.to(tl.float32) * scale * (first_weight.to(tl.float32) + offset)).to(first.dtype)
             second = (second.to(tl.float32) * scale * (second_weight.to(tl.float32) + offset)).to(second.dtype)
-        angle = row * SIZE + column
+        angle = row * ROTARY + column
         one, other = first.to(tl.float32), second.to(tl.float32)
-        cos_first = tl.load(cos + angle, mask=is_inside, other=0.0).to(tl.float32)
-        cos_second = tl.load(cos + angle + half, mask=is_inside, other=0.0).to(tl.float32)
-        sin_first = tl.load(sin + angle, mask=is_inside, other=0.0).to(tl.float32)
-        sin_second = tl.load(sin + angle + half, mask=is_inside, other=0.0).to(tl.float32)
+        cos_first = tl.load(cos + angle, mask=is_rotated, other=1.0).to(tl.float32)
+        cos_second = tl.load(cos + angle + rotated, mask=is_rotated, other=1.0).to(tl.float32)
+        sin_first = tl.load(sin + angle, mask=is_rotated, other=0.0).to(tl.float32)
+        sin_second = tl.load(sin + angle + rotated, mask=is_rotated, other=0.0).to(tl.float32)
         rotated_first = (one * cos_first + other * sin_first).to(first.dtype)
         rotated_second = (other * cos_second + one * sin_second).to(first.dtype)
         if is_query:
-            to = queries + (row * HEADS + head) * SIZE + column
-            tl.store(to, rotated_first, mask=is_inside)
-            tl.store(to + half, rotated_second, mask=is_inside)
+            to = queries + (row * HEADS + head) * SIZE
+            tl.store(to + place, rotated_first, mask=is_inside)
+            tl.store(to + other_place, rotated_second, mask=is_inside)
         else:
-            to = keys + (head - HEADS) * stride_head + cache_row * stride_row + column
-            tl.store(to, rotated_first, mask=is_inside)
-            tl.store(to + half, rotated_second, mask=is_inside)
+            to = keys + (head - HEADS) * stride_head + cache_row * stride_row
+            tl.store(to + place, rotated_first, mask=is_inside)
+            tl.store(to + other_place, rotated_second, mask=is_inside)
 
 
 def rms_norm(rows: Tensor, weight: Tensor, epsilon: float, offset: float = 0.0) -> Tensor:
@@ -147,12 +160,15 @@ def qk_norm_rope(inputs: QKVInputs, sizes: AttentionDimensions, location: CacheR
     """Normalize and rotate queries and keys, and write keys and values to the KV cache. -> queries [N, heads, size]"""
     states, (keys, values) = inputs.qkv.contiguous(), location.kv(layer)
     queries = states.new_empty(len(states), sizes.heads, sizes.head_size)
-    no_norm = inputs.q_norm is None or inputs.k_norm is None
-    _qk_norm_rope_kernel[(len(states), sizes.heads + 2 * sizes.kv_heads)](
-        states, states if no_norm else inputs.q_norm, states if no_norm else inputs.k_norm, inputs.cos, inputs.sin,
-        queries, keys, values, location.first_row, location.length, keys.stride(1), keys.stride(2), sizes.epsilon,
-        float(sizes.scaling.norms_add_one),
-        HEADS=sizes.heads, KV_HEADS=sizes.kv_heads, SIZE=sizes.head_size,
-        BLOCK=triton.next_power_of_2(sizes.head_size // 2), HAS_NORMS=not no_norm, **OPTIONS,
+    kv_heads = sizes.kv_heads if inputs.writes_kv else 0
+    q_norm, k_norm = inputs.q_norm, inputs.k_norm if kv_heads else inputs.q_norm
+    no_norm = q_norm is None or k_norm is None
+    _qk_norm_rope_kernel[(len(states), sizes.heads + 2 * kv_heads)](
+        states, states if no_norm else q_norm, states if no_norm else k_norm, inputs.cos, inputs.sin, queries, keys,
+        values, location.first_row, location.length, location.first_node, keys.stride(1), keys.stride(2),
+        sizes.epsilon, float(sizes.scaling.norms_add_one),
+        HEADS=sizes.heads, KV_HEADS=kv_heads, SIZE=sizes.head_size, ROTARY=inputs.cos.shape[-1],
+        BLOCK=triton.next_power_of_2(sizes.head_size // 2), HAS_NORMS=not no_norm,
+        NORMALIZES_VALUES=sizes.normalizes_values, **OPTIONS,
     )  # fmt: skip
     return queries

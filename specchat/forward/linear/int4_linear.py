@@ -17,12 +17,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from specchat.forward.cuda.kernel_trial import passes, triton_module
-from specchat.forward.linear.linear import TOLERANCE, QuantLinear, sample_tensor, tensor_bytes
+from specchat.forward.linear.linear import QuantLinear, is_right_product, sample_tensor, tensor_bytes
 
 NUMBERS_IN_WORD, WORD_COUNTS = 4, (64, 32, 16)
 BLOCK_INPUTS = 128
 GROUP_SIZES = (16, 32, 64)  # and all multiples of BLOCK_INPUTS
-SAMPLE_ROWS = (1, 2, 7, 16, 17, 33, 64)
 
 
 @dataclass(frozen=True)
@@ -58,6 +57,11 @@ class Int4Weight:
         """The weights of several layers with the same inputs, one after the other."""
         words, groups = (torch.cat([getattr(part, name) for part in parts], dim=1) for name in ("words", "groups"))
         return replace(parts[0], words=words, groups=groups)
+
+    @property
+    def numbers_dtype(self) -> torch.dtype | None:
+        """None: of 4 bits."""
+        return None
 
     @property
     def out_features(self) -> int:
@@ -123,19 +127,19 @@ def int4_matmul(device: torch.device, dtype: torch.dtype) -> Int4Matmul | None:
     """The kernel of this device; None without one, or when a test gives other results than dequantized weights."""
     if (kernels := triton_module("triton_linear", device)) is None:
         return None
-    multiply: Int4Matmul = kernels.int4_product
-    return multiply if passes(lambda: _is_right(multiply, device, dtype), "kernels for 4-bit weights") else None
+    multiply: Int4Matmul = kernels.packed_product
+
+    def is_right() -> bool:
+        weight = sample_weight().to(device)
+        return is_right_product(lambda rows: multiply(rows, weight, None), weight.dequantized(dtype))
+
+    return multiply if passes(is_right, "kernels for 4-bit weights") else None
 
 
-@torch.inference_mode()
-def _is_right(multiply: Int4Matmul, device: torch.device, dtype: torch.dtype) -> bool:
+def sample_weight() -> Int4Weight:
     outputs, inputs, group_size = 128, 5 * 256, 128  # whole tiles and several splits, as in a model
     numbers = torch.arange(outputs * inputs).view(outputs, inputs).mul_(7).remainder_(16).to(torch.uint8)
     groups = inputs // group_size
     zeros = torch.arange(groups * outputs).view(groups, outputs).remainder_(16)
     scales = sample_tensor(torch.float16, groups, outputs) / inputs
-    weight = Int4Weight.pack(numbers, zeros, scales, group_size).to(device)
-    rows = sample_tensor(dtype, SAMPLE_ROWS[-1], inputs).to(device)
-    ours, expected = multiply(rows, weight, None), functional.linear(rows, weight.dequantized(dtype))
-    is_invariant = all(torch.equal(multiply(rows[:count], weight, None), ours[:count]) for count in SAMPLE_ROWS)
-    return is_invariant and torch.allclose(ours, expected, TOLERANCE[dtype], TOLERANCE[dtype])
+    return Int4Weight.pack(numbers, zeros, scales, group_size)

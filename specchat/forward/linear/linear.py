@@ -28,6 +28,7 @@ ONEDNN_PACK_ROWS = 8  # the row count that packed weights are laid out for; meas
 CHUNK_ELEMENTS = 2**19  # numbers of a weight that are in memory as floats during quantization
 TILE = 32  # outputs that bitsandbytes computes together on a CPU; chunks have whole tiles
 INPUT_ALIGNMENT = 32  # bfloat16 inputs of a native kernel are whole tiles of AMX
+SAMPLE_ROWS = (1, 2, 7, 16, 17, 33, 64)  # of products on a GPU: one and several tiles of tensor cores
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.01, torch.bfloat16: 0.05}  # for sums in a different order
 
 
@@ -157,6 +158,17 @@ def linear_kernel(native: NativeKernels, dtype: torch.dtype) -> Kernel | None:
     ours = linear(rows)
     is_invariant = all(torch.equal(linear(rows[:count]), ours[:count]) for count in (1, 2, 5, 16))
     return kernel if is_invariant and torch.allclose(ours, expected, tolerance, tolerance) else None
+
+
+@torch.inference_mode()
+def is_right_product(multiply: Linear, weight: Tensor) -> bool:
+    """Whether a kernel computes what torch computes with the dequantized weight, and a row alike in every batch."""
+    rows, tolerance = sample_tensor(weight.dtype, SAMPLE_ROWS[-1], weight.shape[1]), TOLERANCE[weight.dtype]
+    rows = rows.to(weight.device)
+    ours, expected = multiply(rows), functional.linear(rows, weight)
+    is_invariant = all(torch.equal(multiply(rows[:count]), ours[:count]) for count in SAMPLE_ROWS)
+    size = float(expected.float().std())  # sums may be small, and a factor must not pass
+    return is_invariant and torch.allclose(ours.float(), expected.float(), tolerance, tolerance * size)
 
 
 def tensor_bytes(*tensors: Tensor) -> int:

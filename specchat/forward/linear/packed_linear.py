@@ -142,7 +142,7 @@ class ReorderedLinear(QuantLinear):
 
     is_batch_invariant = True
 
-    linear: PackedLinear
+    linear: QuantLinear
     inputs: Tensor
 
     @property

@@ -3,9 +3,9 @@
 | format | on a CPU | on a CUDA GPU |
 |---|---|---|
 | `float` | packed by oneDNN | cuBLAS |
-| `int8` | blocks of Q8_0 (`packed_linear.py`), else as `fp8` | integer matmul, in two parts (bitsandbytes) |
-| `gguf` | the blocks of a GGUF file as they are (`packed_linear.py`) | dequantized to bfloat16 |
-| `fp8` | e4m3, dequantized in every pass | activations in e4m3 too, one scale per row (`torch._scaled_mm`) |
+| `int8` | blocks of Q8_0 (`packed_linear.py`), else as `fp8` | W8A16 (`byte_linear.py`), else as `fp8` on a CPU |
+| `gguf` | the blocks of a GGUF file as they are (`packed_linear.py`) | the same by Triton (`block_linear.py`) |
+| `fp8` | e4m3, dequantized in every pass | W8A16, else as on a CPU |
 | `nf4` | packed by bitsandbytes with AVX512-BF16, else dequantized in every pass | bitsandbytes' `gemm_4bit` |
 | `nf4-double` | as `nf4`: packing undoes the double quantization | the scales of blocks have 8 bits too |
 
@@ -24,21 +24,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from specchat.devices import GGUF_FORMAT, kind_of
+from specchat.devices import GGUF_FORMAT, kind_of, missing_triton
 from specchat.errors import ModelError, first_line
+from specchat.forward.cuda.kernel_trial import triton_module
+from specchat.forward.linear.byte_linear import ByteLinear, ByteWeight, byte_matmul
 from specchat.forward.linear.linear import TILE, QuantLinear, WeightSource, float_linear, tensor_bytes
 from specchat.forward.linear.packed_linear import GROUP, INT8_MAX, blocks_of_8_bits, multiplies_blocks, packed_linear
 from specchat.forward.native.native_ops import native_kernels
 
 BLOCKS_OF_8_BITS = "q8_0"
-ScaledMatmul = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # [N, in], [out, in], [N, 1], [1, out] -> [N, out]
 NF4_BLOCK_SIZES = (64, 32)  # numbers that share a scale; the first size that divides a row is used
 SCALE_BLOCK = 256  # scales of nf4-double that share one
 FP8 = torch.float8_e4m3fn
 FP8_MAX = 448  # the largest number of e4m3
 FP8_BITS_IN_BF16 = -0x7810  # 1000 0111 1111 0000: the sign, and e4m3's other bits where a bfloat16 has its exponent
 FP8_ALIGNMENT = 16  # fp8 matmuls of GPUs need shapes that are multiples of this
-FINE_STEPS = 2 * INT8_MAX  # a rounding error of at most 0.5 becomes an int8
 MIN_ABSMAX = 1e-12  # a row with a smaller maximum becomes zeros
 
 
@@ -56,52 +56,6 @@ class DequantizedLinear(QuantLinear):
             parts = (chunk for _first, chunk in WeightSource.from_tensor(self.weight).row_chunks())
         outputs = [functional.linear(rows, _upcast(part, rows.dtype)) for part in parts]
         out = torch.cat(outputs, dim=1) * self.scales
-        return _finished(out, self.bias, rows.dtype)
-
-
-@dataclass(frozen=True)
-class Fp8Linear(QuantLinear):
-    """An fp8 weight with a scale per output (arXiv 2209.05433), multiplied as fp8.
-
-    Activations are quantized to fp8 dynamically, with a scale per row. Sums are rounded to bfloat16.
-    """
-
-    weight: Tensor  # float8_e4m3fn [out, in]
-    scales: Tensor  # [1, out]
-    scaled_matmul: ScaledMatmul
-    bias: Tensor | None
-
-    def __call__(self, rows: Tensor, /) -> Tensor:
-        row_scales = absmax_scales(rows, FP8_MAX)[:, None]
-        out = self.scaled_matmul((rows / row_scales).to(FP8), self.weight, row_scales, self.scales)
-        return _finished(out, self.bias, rows.dtype)
-
-
-@dataclass(frozen=True)
-class TwoPartInt8Linear(QuantLinear):
-    """An int8 weight with a scale per output. Activations are the sum of two int8 rows, about 16 bits together.
-
-    A large activation makes the steps of its row coarse, and large models have such outliers (LLM.int8, arXiv
-    2208.07339). LLM.int8 computes their columns in float16, but finding them waits for the device in every layer, and
-    they depend on the other rows of a pass. Here the second part quantizes what the first one rounds off, in the same
-    matmul: the weight is read once, nothing waits, and a row has the same bits in every batch.
-    """
-
-    is_batch_invariant = True  # integer sums do not depend on their order
-
-    weight: Tensor  # int8 [out, in]
-    absmax: Tensor  # [out]: the value of INT8_MAX
-    bias: Tensor | None
-
-    def __call__(self, rows: Tensor, /) -> Tensor:
-        scales = absmax_scales(rows, INT8_MAX)[:, None]
-        scaled = rows.float() / scales
-        coarse = scaled.round()
-        fine = ((scaled - coarse) * FINE_STEPS).round_()
-        parts = torch.cat((coarse, fine)).to(torch.int8)
-        sums = torch.ops.bitsandbytes.int8_linear_matmul.default(parts, self.weight).float()
-        coarse_sums, fine_sums = sums.chunk(2)
-        out = (coarse_sums + fine_sums / FINE_STEPS) * scales * (self.absmax / INT8_MAX)
         return _finished(out, self.bias, rows.dtype)
 
 
@@ -192,12 +146,19 @@ def _nf4_block(inputs: int) -> int | None:
 
 
 def _int8_linear(source: WeightSource, bias: Tensor | None) -> QuantLinear:
-    kind = kind_of(source.device)
-    if kind.is_gpu and kind.has_bitsandbytes:
-        return _two_part_int8_linear(source, bias)
+    if (linear := _byte_linear(source, bias, torch.int8, INT8_MAX)) is not None:
+        return linear
     if (packed := _packed_linear_of_8_bits(source, bias)) is not None:
         return packed
     return DequantizedLinear(*_quantized_rows(source, torch.int8, INT8_MAX), bias)
+
+
+def _byte_linear(source: WeightSource, bias: Tensor | None, dtype: torch.dtype, max_value: int) -> QuantLinear | None:
+    """What the kernel for 8-bit weights multiplies; None without it."""
+    if not kind_of(source.device).has_kernels:
+        return None
+    multiply = byte_matmul(source.device, source.read_rows(0, 1).dtype)
+    return ByteLinear(ByteWeight.pack(*_quantized_rows(source, dtype, max_value)), bias, multiply) if multiply else None
 
 
 def _quantized_rows(source: WeightSource, dtype: torch.dtype, max_value: int) -> tuple[Tensor, Tensor]:
@@ -216,22 +177,12 @@ def _quantized_rows(source: WeightSource, dtype: torch.dtype, max_value: int) ->
     return weight, scales
 
 
-def _two_part_int8_linear(source: WeightSource, bias: Tensor | None) -> QuantLinear:
-    quantize = _bitsandbytes().functional.int8_vectorwise_quant
-    weight = torch.empty(source.shape, dtype=torch.int8, device=source.device)
-    absmax = torch.empty(source.shape[0], device=source.device)
-    for first, rows in source.row_chunks():
-        to = slice(first, first + len(rows))
-        weight[to], absmax[to], _outliers = quantize(rows.to(torch.float16))
-    return TwoPartInt8Linear(weight, absmax, bias)
-
-
 def _fp8_linear(source: WeightSource, bias: Tensor | None) -> QuantLinear:
     if not can_quantize(*source.shape, "fp8"):
         return float_linear(source.all_rows(), bias)
-    weight, scales = _quantized_rows(source, FP8, FP8_MAX)
-    multiply = fp8_matmul(source.device)
-    return Fp8Linear(weight, scales[None], multiply, bias) if multiply else DequantizedLinear(weight, scales, bias)
+    if (linear := _byte_linear(source, bias, FP8, FP8_MAX)) is not None:
+        return linear
+    return DequantizedLinear(*_quantized_rows(source, FP8, FP8_MAX), bias)
 
 
 def _nf4_linear(source: WeightSource, bias: Tensor | None, double_quant: bool = False) -> QuantLinear:
@@ -307,15 +258,20 @@ def _packed_linear_of_8_bits(source: WeightSource, bias: Tensor | None) -> Quant
     return packed_linear([blocks_of_8_bits(source)], source.read_rows(0, 1).dtype, bias)
 
 
+def _linear_of_a_head(source: WeightSource, bias: Tensor | None) -> QuantLinear:
+    """8 bits where a kernel multiplies them, on a CPU and on a GPU."""
+    linear = _packed_linear_of_8_bits(source, bias) or _byte_linear(source, bias, torch.int8, INT8_MAX)
+    return linear or _float_linear(source, bias)
+
+
 QUANT_FORMATS: Mapping[str, Callable[[WeightSource, Tensor | None], QuantLinear]] = {
     "float": _float_linear,
-    GGUF_FORMAT: _float_linear,  # of blocks that no kernel multiplies as they are (packed_linear.py)
+    GGUF_FORMAT: _float_linear,  # of blocks that no kernel multiplies as they are
     "int8": _int8_linear,
     "fp8": _fp8_linear,
     "nf4": _nf4_linear,
     "nf4-double": partial(_nf4_linear, double_quant=True),
-    # of heads
-    BLOCKS_OF_8_BITS: lambda source, bias: _packed_linear_of_8_bits(source, bias) or _float_linear(source, bias),
+    BLOCKS_OF_8_BITS: _linear_of_a_head,
 }
 
 
@@ -323,56 +279,21 @@ def hardware_warning(quant_format: str, device: torch.device) -> str:
     """What this hardware lacks for a quantization format, and what happens instead; empty when it lacks nothing."""
     kind = kind_of(device)
     if quant_format == GGUF_FORMAT:
-        missing = "GPUs have no kernel for them" if kind.is_gpu else native_kernels().missing_reason
+        on_gpu = missing_triton() if kind.has_kernels else f"device {kind.name} has no kernel for them"
+        missing = on_gpu if kind.is_gpu else native_kernels().missing_reason
         return f"GGUF blocks are dequantized to bf16 when they are loaded: {missing}" if missing else ""
-    if kind.is_gpu and quant_format == "int8" and not kind.has_bitsandbytes:
-        return f"device {kind.name} has no int8 matmul: weights are dequantized in every pass, with no speedup"
     if kind.is_gpu:
-        lacks_matmul = quant_format == "fp8" and not fp8_matmul(device)
-        return "this GPU has no fp8 matmul: weights are dequantized in every pass, with no speedup" * lacks_matmul
+        lacks_kernel = quant_format in ("int8", "fp8") and triton_module("triton_linear", device) is None
+        missing = f"device {kind.name} has no {quant_format} matmul"
+        return f"{missing}: weights are dequantized in every pass, with no speedup" if lacks_kernel else ""
     if quant_format == "fp8":
-        return "CPUs have no fp8 matmul: weights are dequantized in every pass, which is slow; int8 is faster"
+        return "CPUs have no fp8 kernel: weights are dequantized in every pass, which is slow; int8 is faster"
     if quant_format == "int8" and not multiplies_blocks():
         reason = native_kernels().missing_reason or "no native kernel multiplies them here"
         return f"int8 weights are dequantized in every pass, with no speedup: {reason}"
     if quant_format.startswith("nf4") and not supports_nf4_packed():
         return "this CPU has no AVX512-BF16: 4-bit weights are dequantized in every pass, which is slow; int8 is faster"
     return ""
-
-
-def fp8_matmul(device: torch.device) -> ScaledMatmul | None:
-    """The fp8 matmul of this device, or None. On a CPU oneDNN has only a slow reference implementation."""
-    return probe_fp8_matmul(device) if kind_of(device).is_gpu else None
-
-
-@lru_cache
-def probe_fp8_matmul(device: torch.device) -> ScaledMatmul | None:
-    """The first fp8 matmul that computes known sums: support depends on the GPU, on torch and on its libraries."""
-    weight = torch.ones(2 * TILE, TILE, device=device).to(FP8)
-    row_scales, scales = (torch.arange(1, count + 1.0, device=device) for count in (3, len(weight)))
-    for multiply in (_rowwise_scaled_matmul, _tensorwise_scaled_matmul):
-        try:
-            out = multiply(weight[:3], weight, row_scales[:, None], scales[None])
-        except (RuntimeError, ValueError, AttributeError, TypeError):
-            continue
-        if torch.equal(out.bfloat16(), (row_scales[:, None] * scales * TILE).bfloat16()):
-            return multiply
-    return None
-
-
-def _rowwise_scaled_matmul(rows: Tensor, weight: Tensor, row_scales: Tensor, output_scales: Tensor) -> Tensor:
-    return _scaled_matmul(rows, weight, row_scales, output_scales)
-
-
-def _tensorwise_scaled_matmul(rows: Tensor, weight: Tensor, row_scales: Tensor, output_scales: Tensor) -> Tensor:
-    """For GPUs that support only one scale for a whole matrix (compute capability 8.9 with some versions of torch)."""
-    one = row_scales.new_ones(())
-    return _scaled_matmul(rows, weight, one, one) * row_scales * output_scales
-
-
-def _scaled_matmul(rows: Tensor, weight: Tensor, row_scales: Tensor, output_scales: Tensor) -> Tensor:
-    multiply = torch.ops.aten._scaled_mm.default  # noqa: SLF001 - torch before 2.10 has no public name for it
-    return multiply(rows, weight.t(), scale_a=row_scales, scale_b=output_scales, out_dtype=torch.bfloat16)
 
 
 def supports_nf4_packed() -> bool:

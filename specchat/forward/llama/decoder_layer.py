@@ -254,7 +254,8 @@ class DecoderStack:
                 by_layer[index + 1] = hidden_states
         by_layer[FINAL_NORM] = normed
         selected = [by_layer[layer] for layer in depth.hidden_state_layers]
-        return HiddenStates(normed, torch.cat(selected, dim=-1) if selected else None)
+        one = selected[0] if len(selected) == 1 else None
+        return HiddenStates(normed, torch.cat(selected, dim=-1) if len(selected) > 1 else one)
 
     def _norm(self, rows: Tensor, weight: Tensor | None) -> Tensor:
         return rows if weight is None else self.ops.rms_norm(rows, weight)

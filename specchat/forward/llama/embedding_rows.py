@@ -1,4 +1,4 @@
-"""Input embeddings that stay where they are stored: a pass reads the rows of its tokens, and keeps them in memory.
+"""Input embeddings that stay as they are stored: in a file, or as blocks on a GPU. A pass reads the rows of its tokens.
 
 A text has few of the tokens of a vocabulary, so a table of all of them is mostly memory that nothing reads. Knows
 tensors; knows no file.
@@ -7,10 +7,13 @@ tensors; knows no file.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from threading import Lock
 
 import torch
 from torch import Tensor
+
+from specchat.forward.linear.block_linear import BlockLinear, BlockWeight
 
 KEPT_BYTES = 2**24  # of rows that were read
 ReadTokenRows = Callable[[Sequence[int]], Tensor]  # tokens -> [tokens, D], on the CPU
@@ -50,4 +53,28 @@ class EmbeddingRows:
             return self._rows.index_select(0, torch.tensor([places[token] for token in tokens], dtype=torch.long))
 
 
-EmbeddingTable = Tensor | EmbeddingRows  # [V, D]: the input embeddings of a pass
+@dataclass(frozen=True)
+class BlockEmbedding:
+    """A table of blocks on a GPU, of which a pass dequantizes the rows of its tokens. Tied, it is the output matrix."""
+
+    linear: BlockLinear
+    dtype: torch.dtype
+
+    @property
+    def weight(self) -> BlockWeight:
+        return self.linear.parts[0]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.weight.out_features, self.weight.in_features
+
+    @property
+    def device(self) -> torch.device:
+        return self.weight.low.device
+
+    def __getitem__(self, tokens: Tensor, /) -> Tensor:
+        """The rows of these tokens. [..., D]"""
+        return self.weight.dequantized(self.dtype, tokens.flatten()).view(*tokens.shape, self.shape[1])
+
+
+EmbeddingTable = Tensor | EmbeddingRows | BlockEmbedding  # [V, D]: the input embeddings of a pass

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
@@ -68,8 +68,12 @@ class LayerState:
     def bytes(self) -> int:
         return self.columns.nbytes + self.matrices.nbytes
 
-    def copy(self) -> LayerState:
-        return LayerState(self.columns.clone(), self.matrices.clone())
+    def copy(self, device: torch.device) -> LayerState:
+        return LayerState(self.columns.to(device, copy=True), self.matrices.to(device, copy=True))
+
+    def copy_from(self, other: LayerState) -> None:
+        self.columns.copy_(other.columns)
+        self.matrices.copy_(other.matrices)
 
 
 @dataclass(frozen=True)
@@ -87,8 +91,25 @@ class LayerRows:
 
 
 @dataclass(frozen=True)
-class RecurrentPass:
+class MixerInputs:
+    """What the recurrences of a layer read of N rows."""
+
+    columns: Tensor  # of the convolution [N, channels]; rows may lie apart
+    projected: Tensor  # gates of the rule: those of beta, then those of the decay [N, 2 H]
+    output_gates: Tensor  # [N, H, values]; rows may lie apart
+
+
+class RecurrentPass(Protocol):
     """The states that one pass begins with, and what becomes of its rows."""
+
+    def mix(self, net: GatedDeltaNet, layer: int, inputs: MixerInputs, epsilon: float, /) -> Tensor:
+        """The normalized and gated output of a layer's convolution and delta rule. -> [N, H, values]"""
+        ...
+
+
+@dataclass(frozen=True)
+class SteppedPass:
+    """A pass on a CPU, over nodes whose parents the host knows."""
 
     states: dict[int, LayerState]  # by layer
     windows: Tensor  # int64 [N, kernel]: the rows of the convolution that end at each node; the state's come first
@@ -99,12 +120,36 @@ class RecurrentPass:
     @classmethod
     def over(
         cls, parents: list[int], states: dict[int, LayerState], next_states: dict[int, LayerState] | None, kernel: int
-    ) -> RecurrentPass:
+    ) -> SteppedPass:
         """A pass over nodes with these parents. A root has the parent -1, and comes after the rows of the state."""
         is_chain = parents == list(range(-1, len(parents) - 1))
         places = [_window(parents, node, kernel) for node in range(len(parents))]
         parent_rows = None if is_chain else torch.tensor(parents)
         return cls(states, torch.tensor(places), parent_rows, next_states, {})
+
+    def mix(self, net: GatedDeltaNet, layer: int, inputs: MixerInputs, epsilon: float) -> Tensor:
+        state, sizes, count = self.states[layer], net.sizes, len(inputs.columns)
+        history = torch.cat((state.columns, inputs.columns))
+        convolved = convolve(Convolution(history, self.windows, net.convolution, None, has_silu=True))
+        queries, keys, values = convolved.split((sizes.keys, sizes.keys, sizes.values), dim=-1)
+        decay, beta = delta_gates(inputs.projected, net.gates)
+        rule = DeltaRule(
+            state.matrices,
+            queries.view(count, sizes.key_heads, -1),
+            keys.view(count, sizes.key_heads, -1),
+            values.view(count, sizes.heads, -1),
+            decay[..., None],
+            beta,
+            self.parents,
+        )
+        if self.next_states is None:
+            output = step_delta_rule(rule)
+            self.recorded[layer] = LayerRows(inputs.columns, rule)
+        else:
+            following = self.next_states[layer]
+            output = step_delta_rule(rule, into=following.matrices)
+            following.columns.copy_(history[-len(following.columns) :])
+        return gated_rms_norm(output, inputs.output_gates, net.norm, epsilon)
 
 
 def _window(parents: list[int], node: int, kernel: int) -> list[int]:
@@ -128,31 +173,11 @@ class GatedDeltaNet:
     out_proj: Linear
 
     def __call__(self, hidden_states: Tensor, context: LayerContext, layer: int, _window: int | None) -> Tensor:
-        pass_, sizes, count = context.batch.recurrent, self.sizes, len(hidden_states)
+        pass_ = context.batch.recurrent
         assert pass_ is not None, "a pass over recurrent layers without their states"
-        state, (columns, gates) = pass_.states[layer], self._project(hidden_states)
-        history = torch.cat((state.columns, columns))
-        convolved = convolve(Convolution(history, pass_.windows, self.convolution, None, has_silu=True))
-        queries, keys, values = convolved.split((sizes.keys, sizes.keys, sizes.values), dim=-1)
-        decay, beta = delta_gates(self._project_gates(hidden_states), self.gates)
-        rule = DeltaRule(
-            state.matrices,
-            queries.view(count, sizes.key_heads, -1),
-            keys.view(count, sizes.key_heads, -1),
-            values.view(count, sizes.heads, -1),
-            decay[..., None],
-            beta,
-            pass_.parents,
-        )
-        if pass_.next_states is None:
-            output = step_delta_rule(rule)
-            pass_.recorded[layer] = LayerRows(columns, rule)
-        else:
-            following = pass_.next_states[layer]
-            output = step_delta_rule(rule, into=following.matrices)
-            following.columns.copy_(history[-len(following.columns) :])
-        normed = gated_rms_norm(output, gates, self.norm, context.ops.dimensions.epsilon)
-        return self.out_proj(normed.flatten(1))
+        columns, output_gates = self._project(hidden_states)
+        inputs = MixerInputs(columns, self._project_gates(hidden_states), output_gates)
+        return self.out_proj(pass_.mix(self, layer, inputs, context.ops.dimensions.epsilon).flatten(1))
 
     def _project(self, hidden_states: Tensor) -> tuple[Tensor, Tensor]:
         """The inputs of the convolution [N, channels], and the output gates [N, H, values]."""

@@ -160,8 +160,14 @@ class LlamaModel:
             return AttentionMask(allowed, self._queries_per_kv[window], self._like)
 
         windows, reads_rows = self._stack.sliding_windows, self.ops.reads_cache_rows
-        network = GraphedNetwork(compute, self._embed_nodes([]), windows, attention_mask, reads_rows)
+        network = GraphedNetwork(
+            compute, self._embed_nodes([]), windows, attention_mask, reads_rows, self._recurrent_pass
+        )
         return CudaGraphs(settings.capture, arena, network, exact=self.limits.exact)
+
+    def _recurrent_pass(self, _ancestors: Tensor) -> RecurrentPass | None:
+        """What a CUDA graph does with recurrent layers, for nodes with these ancestor masks."""
+        return None
 
     def set_hidden_state_layers(self, hidden_state_layers: tuple[int, ...]) -> None:
         if self.graphs is not None and hidden_state_layers != self.hidden_state_layers:
@@ -182,6 +188,10 @@ class LlamaModel:
     @property
     def has_graphs(self) -> bool:
         return self.graphs is not None
+
+    @property
+    def graph_widths(self) -> tuple[int, ...]:
+        return () if self.graphs is None or self.graphs.is_disabled or self.limits.exact else self.graphs.sizes
 
     @property
     def embedding_table(self) -> Tensor | None:
@@ -212,7 +222,7 @@ class LlamaModel:
         count, nodes = len(tree), self.limits.nodes(tree)
         if (output := self._replay(nodes, cache, self._full_depth)) is not None:
             return output.rows(0, count)
-        states = self._forward(nodes, cache, self._full_depth, is_tree=True)
+        states = self._forward(nodes, cache, self._full_depth)
         selected = states.selected[:count] if states.selected is not None else None
         return ModelOutput(self._scaled_logits(states.final)[:count], selected)
 
@@ -265,13 +275,7 @@ class LlamaModel:
         return graphs.run(nodes, self._embed_nodes(nodes.tokens), cache, depth, noise)
 
     def _forward(
-        self,
-        nodes: Nodes,
-        cache: KVCache,
-        depth: ForwardDepth,
-        *,
-        is_tree: bool = False,
-        recurrent: RecurrentPass | None = None,
+        self, nodes: Nodes, cache: KVCache, depth: ForwardDepth, recurrent: RecurrentPass | None = None
     ) -> HiddenStates:
         """A row is computed alike in a tree and in a prompt; only what recurrent layers keep of it differs."""
         batch = self._forward_batch(nodes, cache)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import torch
 
+from specchat.devices import KERNELS_VARIABLE, NO_KERNELS
 from specchat.errors import last_output_line
 from specchat.forward.native.native_build import (
     InstructionSet,
@@ -26,8 +27,6 @@ from specchat.forward.native.native_build import (
     find_compiler,
     instruction_sets,
 )
-
-ENVIRONMENT_VARIABLE, DISABLED = "SPECCHAT_KERNELS", "none"
 
 _POINTER, _INT64, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
 _QK_NORM_ROPE = (_POINTER,) * 9 + (_INT64, _INT, _INT, _INT, _INT, _INT64, _FLOAT, _FLOAT)
@@ -97,15 +96,15 @@ class NativeKernels:
 @lru_cache
 def native_kernels() -> NativeKernels:
     """The kernels for this CPU: those of the wheel, else those that a compiler makes of their sources."""
-    if os.environ.get(ENVIRONMENT_VARIABLE) == DISABLED:
-        return NativeKernels(None, f"{ENVIRONMENT_VARIABLE}={DISABLED} is set")
+    if os.environ.get(KERNELS_VARIABLE) == NO_KERNELS:
+        return NativeKernels(None, f"{KERNELS_VARIABLE}={NO_KERNELS} is set")
     sets = _instruction_sets_here()
     return _load_from_wheel(sets) or _load_compiled(sets)
 
 
 def must_be_compiled() -> bool:
     """Whether `native_kernels` would call a compiler, for long."""
-    sets, is_off = _instruction_sets_here(), os.environ.get(ENVIRONMENT_VARIABLE) == DISABLED
+    sets, is_off = _instruction_sets_here(), os.environ.get(KERNELS_VARIABLE) == NO_KERNELS
     is_there = is_off or best_in_wheel(sets) or any(each.compiled_libraries(each.compiled_folder()) for each in sets)
     return not is_there and find_compiler() is not None
 

@@ -64,7 +64,7 @@ class TransformersModel:
         self.prefill_chunk, self.max_rows = self.limits.prefill_chunk, self.limits.max_rows
         self.supports_trees, self.form = not self.limits.exact, DecodingForm()
         self.pool = KVPool(self._kv_layout())
-        self.supports_self_drafting = self.has_graphs = False
+        self.supports_self_drafting, self.has_graphs, self.graph_widths = False, False, ()
         self.embedding_table = self.attention_windows = None
         self.layer_count = len(self.pool.layout.shapes)  # some of them may have no rows
         self.is_exact = self.limits.exact and not _has_experts(network)

@@ -3,6 +3,9 @@
 gguf_sources       the GGUF file that a name means: a path, a folder, a model of Ollama
 gguf_file          the header, every count checked against the size of the file
 gguf_families      metadata and tensor names → config.json and published tensor names
+gguf_networks      the same of architectures that transformers computes
+gguf_keys          the metadata of an architecture, checked
+gguf_rope          rotary embeddings → `rope_parameters`
 gguf_recurrent     the tensors of recurrent layers, whose heads stand in another order
 gguf_heads         the tensors of layers that only draft
 gguf_splits        the regular expressions of `tokenizer.ggml.pre`

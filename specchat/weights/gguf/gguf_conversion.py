@@ -9,20 +9,22 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import IO, Any
 
+import numpy
+
 from specchat.errors import ModelError
-from specchat.weights.gguf.gguf_manifest import MANIFEST_FILE, GgufManifest, MappedTensor
+from specchat.weights.gguf.gguf_manifest import MANIFEST_FILE, PART, GgufManifest, MappedTensor, WeightChange
 from specchat.weights.gguf.gguf_preparation import Report, make_once, no_report
-from specchat.weights.gguf.gguf_rows import PublishedRows, row_count
+from specchat.weights.gguf.gguf_rows import PublishedRows, read_float32, row_count
 
 CONVERTED_FOLDER = "bf16"  # in the prepared folder
 SPARE_DISK_BYTES = 2**28
 SHARD_BYTES = 5 * 10**9
-BF16_BYTES = 2
+SIZES = {"BF16": 2, "F32": 4}
 
 
 def safetensors_folder(folder: Path, report: Report = no_report) -> Path:
@@ -58,8 +60,12 @@ def _check_disk_space(source: Path, folder: Path, needed: int) -> None:
 
 
 def _stored_bytes(tensor: MappedTensor) -> int:
-    """The size of a tensor in bf16."""
-    return BF16_BYTES * prod(tensor.source.shape)
+    """The size of a tensor in the conversion."""
+    return SIZES[_dtype(tensor)] * prod(tensor.source.shape)
+
+
+def _dtype(tensor: MappedTensor) -> str:
+    return "F32" if tensor.change is WeightChange.IN_FLOAT32 else "BF16"
 
 
 def _write_weights(tensors: Sequence[MappedTensor], folder: Path, on_bytes: Callable[[int], None]) -> None:
@@ -78,35 +84,60 @@ def _write_weights(tensors: Sequence[MappedTensor], folder: Path, on_bytes: Call
             output.flush()
             os.fsync(output.fileno())
     if len(shards) > 1:
-        weight_map = {each.name: name for name, shard in zip(names, shards, strict=True) for each in shard}
+        weight_map = {each: name for name, shard in zip(names, shards, strict=True) for each in shard}
         index = {"metadata": {"total_size": done}, "weight_map": weight_map}
         (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=1), encoding="utf-8")
 
 
-def _shards(tensors: Sequence[MappedTensor]) -> list[list[MappedTensor]]:
-    """The tensors in groups of at most SHARD_BYTES."""
-    shards, size = [list[MappedTensor]()], 0
+def _shards(tensors: Sequence[MappedTensor]) -> list[dict[str, list[MappedTensor]]]:
+    """The published tensors and their parts, in groups of at most SHARD_BYTES."""
+    published = dict[str, list[MappedTensor]]()
     for tensor in tensors:
-        if shards[-1] and size + _stored_bytes(tensor) > SHARD_BYTES:
-            shards.append([])
+        published.setdefault(tensor.name.partition(PART)[0], []).append(tensor)
+    shards, size = [dict[str, list[MappedTensor]]()], 0
+    for name, parts in published.items():
+        stored = sum(map(_stored_bytes, parts))
+        if shards[-1] and size + stored > SHARD_BYTES:
+            shards.append({})
             size = 0
-        shards[-1].append(tensor)
-        size += _stored_bytes(tensor)
+        shards[-1][name] = parts
+        size += stored
     return shards
 
 
-def _write_shard(tensors: Sequence[MappedTensor], output: IO[bytes]) -> Iterator[int]:
+def _write_shard(tensors: Mapping[str, Sequence[MappedTensor]], output: IO[bytes]) -> Iterator[int]:
     """Write a safetensors file: its header, then each tensor. Yields the bytes of each part of a tensor."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     offset = 0
-    for tensor in tensors:
-        end = offset + _stored_bytes(tensor)
-        header[tensor.name] = {"dtype": "BF16", "shape": list(tensor.source.shape), "data_offsets": [offset, end]}
+    for name, parts in tensors.items():
+        end = offset + sum(map(_stored_bytes, parts))
+        header[name] = {"dtype": _dtype(parts[0]), "shape": _shape(parts), "data_offsets": [offset, end]}
         offset = end
     content = json.dumps(header, separators=(",", ":")).encode()
     content += b" " * (-len(content) % 8)
     output.write(len(content).to_bytes(8, "little") + content)
-    for tensor in tensors:
-        for part in PublishedRows.of(tensor).bf16_chunks(0, row_count(tensor)):
-            output.write(part.data)
-            yield part.nbytes
+    for part in (part for parts in tensors.values() for part in parts):
+        for rows in _rows(part):
+            output.write(rows.data)
+            yield rows.nbytes
+
+
+def _shape(parts: Sequence[MappedTensor]) -> list[int]:
+    """The published shape of a tensor that is one of the file, or whose rows are those of several."""
+    if PART not in parts[0].name:
+        return list(parts[0].source.shape)
+    columns = parts[0].source.shape[0 if parts[0].change is WeightChange.TRANSPOSED else -1]
+    rows = sum(prod(each.source.shape) for each in parts) // columns
+    stack = parts[0].stack
+    return [stack, rows // stack, columns] if stack else [rows, columns]
+
+
+def _rows(part: MappedTensor) -> Iterator[numpy.ndarray]:
+    if part.change is WeightChange.IN_FLOAT32:
+        yield read_float32(part.source)
+        return
+    rows = PublishedRows.of(part)
+    if part.change is WeightChange.TRANSPOSED:
+        yield numpy.ascontiguousarray(rows.bf16(0, row_count(part)).T)
+    else:
+        yield from rows.bf16_chunks(0, row_count(part))

@@ -7,7 +7,6 @@ or unknown is an error: a model that is loaded in part answers nonsense. Shapes 
 
 from __future__ import annotations
 
-import math
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,36 +14,25 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy
-
-from specchat.errors import ModelError
 from specchat.forward.llama.variations import LayerShape
-from specchat.weights.gguf.gguf_file import GgufFile, GgufTensor, one_line
+from specchat.weights.gguf.gguf_file import GgufFile
 from specchat.weights.gguf.gguf_heads import DRAFTING_LAYERS, drafting_config, drafting_tensors
-from specchat.weights.gguf.gguf_manifest import MappedTensor, WeightChange
+from specchat.weights.gguf.gguf_keys import GgufKeys
+from specchat.weights.gguf.gguf_manifest import MappedModel, MappedTensor, WeightChange
+from specchat.weights.gguf.gguf_networks import Names, NetworkNames
 from specchat.weights.gguf.gguf_recurrent import recurrent_tensors
-from specchat.weights.gguf.gguf_rows import read_float32
+from specchat.weights.gguf.gguf_rope import rope_factors, rope_parameters
 from specchat.weights.llama_families import FAMILIES as LLAMA_FAMILIES
 from specchat.weights.llama_families import FULL, RECURRENT, SLIDING, Family, is_recurrent, layer_shapes
 
-MAX_LAYERS = 1024
-MAX_SIZE = 2**24  # of any dimension
-FAMILIES_FILE = Path(__file__).with_suffix(".toml")
-LLAMA3_ROPE = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+FAMILIES_FILE, NETWORKS_FILE = (Path(__file__).with_name(f"gguf_{name}.toml") for name in ("families", "networks"))
 NORMS = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")  # before and after attention and MLP
 LAYERS_OF_27B = {"gemma2": 46, "gemma3_text": 62}
 QKV = ("attn_q", "attn_k", "attn_v")
+UNREADABLE = "{} ({}) cannot be read from GGUF; use the *.safetensors"
 EXPERT = "{}"  # in the name of a tensor that holds all experts: the number of one
 KEYS = ("attn_k", "attn_v", "attn_k_norm")
 QK_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
-
-
-@dataclass(frozen=True)
-class MappedModel:
-    """A model as published: its config.json without token ids, and its tensors."""
-
-    config: dict[str, Any]
-    tensors: tuple[MappedTensor, ...]
 
 
 @dataclass(frozen=True)
@@ -68,10 +56,16 @@ class _Family:
     yarn: Mapping[str, Any] = field(default_factory=dict[str, Any])
     optional: Mapping[str, str] = field(default_factory=dict[str, str])
     per_layer_input: Mapping[str, str] = field(default_factory=dict[str, str])
+    neutral: Mapping[str, Sequence[Any]] = field(default_factory=dict[str, Sequence[Any]])
+    has: Mapping[str, str] = field(default_factory=dict[str, str])
+    needs: Mapping[str, str] = field(default_factory=dict[str, str])
+    kinds: Sequence[str] = ()
+    layer: Mapping[str, Names] = field(default_factory=dict[str, Names])  # of a network that transformers computes
+    norm: Mapping[str, str] = field(default_factory=lambda: {"model.norm.weight": "output_norm.weight"})
 
     @property
     def published(self) -> Family:
-        return LLAMA_FAMILIES[self.model_type]
+        return LLAMA_FAMILIES.get(self.model_type, Family())
 
     @property
     def layer_names(self) -> dict[str, str]:
@@ -99,52 +93,22 @@ class _Family:
         return names | ({"ffn_gate_inp_shexp": f"{experts.shared}_gate"} if experts.shared else {})
 
 
-class _Keys:
-    """The metadata of an architecture, with checked values."""
-
-    def __init__(self, file: GgufFile, architecture: str) -> None:
-        self.file = file
-        self.architecture = architecture
-
-    def error(self, problem: str) -> ModelError:
-        return ModelError(f"{self.file.path}: {one_line(problem)}")
-
-    def value(self, key: str, default: float | None = None) -> Any:
-        value = self.file.metadata.get(f"{self.architecture}.{key}")
-        return default if value is None else value
-
-    def size(self, key: str, default: int | None = None, layer: int | None = None) -> int:
-        """A number that is the same in all layers, or that of one layer."""
-        value = self.value(key, default)
-        if isinstance(value, list):  # one number for each layer
-            if layer is None and len(set(value)) != 1:
-                raise self.error(f"{self.architecture} with another {key} in each layer is not supported")
-            value = value[layer or 0] if -len(value) <= (layer or 0) < len(value) else None
-        if not isinstance(value, int) or not 1 <= value <= MAX_SIZE:
-            raise self.error(f"{self.architecture}.{key} is {value if value is not None else 'missing'}")
-        return value
-
-    def count(self, key: str) -> int:
-        return self.size(key) if self.value(key) else 0
-
-    def number(self, key: str, default: float | None = None) -> float:
-        value = self.value(key, default)
-        if not isinstance(value, int | float) or not 0 < value < 1e12:
-            raise self.error(f"{self.architecture}.{key} is {value if value is not None else 'missing'}")
-        return float(numpy.format_float_positional(numpy.float32(value)))  # 1e-05, not 9.999999747378752e-06
-
-    def tensor(self, name: str) -> GgufTensor | None:
-        return self.file.tensors.get(name)
-
-
 def map_model(file: GgufFile) -> MappedModel:
     """The model in a GGUF file. ModelError when its architecture is not supported, or tensors do not fit."""
-    keys = _Keys(file, str(file.metadata.get("general.architecture")))
+    keys = GgufKeys(file, str(file.metadata.get("general.architecture")))
     family = _family(keys)
-    for key, neutral in _tables()["neutral"].items():
-        if key not in family.numbers.values() and (value := keys.value(key)) not in (None, *neutral):
+    for part, others in family.needs.items():
+        if not keys.has(part, keys.layers - 1):
+            raise keys.error(UNREADABLE.format(others, keys.architecture))
+    of_sizes = (key.removesuffix("?") for choices in family.sizes.values() for key in choices)
+    known = {*of_sizes, *family.numbers.values(), *family.has.values()}
+    for key, neutral in (_tables()["neutral"] | family.neutral).items():
+        if key not in known and (value := keys.value(key)) not in (None, *neutral):
             raise keys.error(f"{keys.architecture} with {key} = {value} is not supported")
     config = _config(keys, family)
+    if family.layer:
+        names = NetworkNames(family.layer, family.norm, pairs_rows=family.pairs_rows)
+        return MappedModel(config, tuple(names.tensors(keys, config)))
     drafting = tuple(_drafting_tensors(keys, family, config))
     tensors = tuple(_mapped_tensors(keys, family, config, drafting))
     return MappedModel(config | (drafting_config(config) if drafting else {}), tensors)
@@ -152,42 +116,43 @@ def map_model(file: GgufFile) -> MappedModel:
 
 @cache
 def _tables() -> Mapping[str, Any]:
-    return tomllib.loads(FAMILIES_FILE.read_text(encoding="utf-8"))
+    own, networks = (tomllib.loads(path.read_text(encoding="utf-8")) for path in (FAMILIES_FILE, NETWORKS_FILE))
+    return {**own, "networks": networks}
 
 
-def _family(keys: _Keys) -> _Family:
+def _family(keys: GgufKeys) -> _Family:
     tables, name = _tables(), keys.architecture
     kind = "experts" if keys.value("expert_count") else "dense"
     if kind == "dense" and keys.value("attention.sliding_window") and name in tables["windows"]:
         kind = "windows"
-    if (table := tables[kind].get(name)) is not None:
+    if (table := tables[kind].get(name) or tables["networks"].get(name)) is not None:
         fields: dict[str, Any] = {**table, **dict.fromkeys(table.get("flags", ()), True)}
         fields.pop("flags", None)
         return _Family(**fields)
     if name in tables["dense"]:
         raise keys.error(f"{name} with experts is not supported; choose a dense model, or its *.safetensors")
     if name in tables["unsupported"]:
-        raise keys.error(f"{tables['unsupported'][name]} ({name}) cannot be read from GGUF; use the *.safetensors")
+        raise keys.error(UNREADABLE.format(tables["unsupported"][name], name))
     reason = "is not a language model" if name in ("clip", "whisper") else "is not supported"
-    supported = ", ".join(dict.fromkeys((*tables["dense"], *tables["experts"])))
+    supported = ", ".join(dict.fromkeys((*tables["dense"], *tables["experts"], *tables["networks"])))
     raise keys.error(f"the architecture {name} {reason}; supported are {supported}")
 
 
-def _config(keys: _Keys, family: _Family) -> dict[str, Any]:
-    embedding = keys.tensor("token_embd.weight")
-    if embedding is None or len(embedding.shape) != 2:
-        raise keys.error("token_embd.weight is missing; is this a whole language model?")
-    heads, width = keys.size("attention.head_count"), keys.size("embedding_length")
-    layers, layer = keys.size("block_count") - keys.count(DRAFTING_LAYERS), 0 if family.layers_differ else None
-    if not 1 <= layers <= MAX_LAYERS:
-        raise keys.error(f"{keys.architecture}.block_count is {layers}")
-    head_size = keys.size("attention.key_length", keys.size("rope.dimension_count", max(width // heads, 1)))
-    if keys.size("attention.value_length", head_size) != head_size:
+def _config(keys: GgufKeys, family: _Family) -> dict[str, Any]:
+    heads, width, layers = keys.size("attention.head_count"), keys.size("embedding_length"), keys.layers
+    kv_heads, layer = keys.listed("attention.head_count_kv", layers), 0 if family.layers_differ else None
+    if family.kinds:  # the first layer that has some
+        layer = next((index for index, count in enumerate(kv_heads) if count), 0)
+    width_of_heads = max(width // heads, 1)
+    head_size = keys.size(
+        "attention.key_length", width_of_heads if family.layer else keys.size("rope.dimension_count", width_of_heads)
+    )
+    if keys.size("attention.value_length", head_size) != head_size and not family.layer:
         raise keys.error(f"{keys.architecture} with keys and values of different sizes is not supported")
     config: dict[str, Any] = {
         "architectures": [family.class_name],
         "model_type": family.model_type,
-        "vocab_size": embedding.shape[0],
+        "vocab_size": keys.embedding.shape[0],
         "hidden_size": width,
         "intermediate_size": keys.size("feed_forward_length", keys.value("expert_feed_forward_length"), layer),
         "num_hidden_layers": layers,
@@ -202,18 +167,20 @@ def _config(keys: _Keys, family: _Family) -> dict[str, Any]:
         "use_cache": True,
         **family.constants,
         **{name: keys.number(key) for name, key in family.numbers.items() if keys.value(key)},
-        **{name: keys.size(_first_key(keys, choices)) for name, choices in family.sizes.items()},
+        **{name: keys.computed(keys.first(choices)) for name, choices in family.sizes.items()},
+        **{name: keys.has(part, layers - 1) for name, part in family.has.items()},
+        **({"layer_types": [family.kinds[bool(count)] for count in kv_heads]} if family.kinds else {}),
         **_windows(keys, family, layers),
     }
     if "attn_output" in family.biases:
         config["attention_bias"] = keys.tensor("blk.0.attn_q.bias") is not None
     if family.published.experts:
         config |= _expert_config(keys, config)
-    special = SPECIAL_CONFIGS.get(family.model_type, _whole_rope)
+    special = SPECIAL_CONFIGS.get(family.model_type, _partial_rope if family.layer else _whole_rope)
     return config | special(keys, family, config)
 
 
-def _positions(keys: _Keys) -> int:
+def _positions(keys: GgufKeys) -> int:
     """The context length; of a model that scales its later queries (Ministral 3), where that begins."""
     trained = keys.size("context_length")
     if not keys.value("attention.temperature_scale"):
@@ -221,11 +188,7 @@ def _positions(keys: _Keys) -> int:
     return min(trained, keys.size("rope.scaling.original_context_length", trained))
 
 
-def _first_key(keys: _Keys, choices: Sequence[str]) -> str:
-    return next((key for key in choices if keys.value(key) is not None), choices[0])
-
-
-def _windows(keys: _Keys, family: _Family, layers: int) -> dict[str, Any]:
+def _windows(keys: GgufKeys, family: _Family, layers: int) -> dict[str, Any]:
     """The sliding window of a family with one, and which layers have it."""
     if not family.window_every:
         return {}
@@ -235,7 +198,7 @@ def _windows(keys: _Keys, family: _Family, layers: int) -> dict[str, Any]:
     return {"sliding_window": keys.size("attention.sliding_window", family.window), "layer_types": kinds}
 
 
-def _expert_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
+def _expert_config(keys: GgufKeys, config: dict[str, Any]) -> dict[str, Any]:
     return {
         "num_experts": keys.size("expert_count"),
         "num_local_experts": keys.size("expert_count"),  # as Mixtral and gpt-oss call it
@@ -244,27 +207,35 @@ def _expert_config(keys: _Keys, config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _whole_rope(keys: _Keys, family: _Family, config: dict[str, Any]) -> dict[str, Any]:
+def _whole_rope(keys: GgufKeys, family: _Family, config: dict[str, Any]) -> dict[str, Any]:
     """RoPE on the whole of each head, where layers with a window may have their own."""
     if keys.size("rope.dimension_count", config["head_dim"]) != config["head_dim"]:
         raise keys.error(f"{keys.architecture} with RoPE on a part of each head is not supported")
     base, sliding = family.published.rope_base, family.published.sliding_rope_base
     if sliding is None:
-        return {"rope_parameters": _rope(keys, family, config["head_dim"])}
-    rope = _rope(keys, family, config["head_dim"], base.default)
+        return {"rope_parameters": rope_parameters(keys, family.yarn, config["head_dim"])}
+    rope = rope_parameters(keys, family.yarn, config["head_dim"], base.default)
     default = rope["rope_theta"] if sliding.key == base.key else sliding.default
     own = {"rope_type": "default", "rope_theta": keys.number("rope.freq_base_swa", default)}
     return {"rope_parameters": {FULL: rope, SLIDING: own}}
 
 
-def _gemma_config(keys: _Keys, family: _Family, config: dict[str, Any]) -> dict[str, Any]:
+def _partial_rope(keys: GgufKeys, family: _Family, config: dict[str, Any]) -> dict[str, Any]:
+    """RoPE on the first part of each head, or on the part that MLA keeps apart."""
+    rotated = keys.size("rope.dimension_count", config["head_dim"])
+    share = rotated / config["head_dim"]
+    part = {"partial_rotary_factor": share} if share < 1 else {}
+    return {"rope_parameters": rope_parameters(keys, family.yarn, rotated) | part}
+
+
+def _gemma_config(keys: GgufKeys, family: _Family, config: dict[str, Any]) -> dict[str, Any]:
     """The file does not say the scale of queries: the head size, but with 27B the width of a head's share."""
     is_27b = config["num_hidden_layers"] == LAYERS_OF_27B[family.model_type]
     scalar = config["hidden_size"] // config["num_attention_heads"] if is_27b else config["head_dim"]
     return _whole_rope(keys, family, config) | {"query_pre_attn_scalar": scalar}
 
 
-def _layer_types(keys: _Keys, layers: int, every: int) -> list[str]:
+def _layer_types(keys: GgufKeys, layers: int, every: int) -> list[str]:
     """Whether each layer has a sliding window: all but every so many, or as the file lists it."""
     listed = keys.value("attention.sliding_window_pattern")
     if isinstance(listed, list) and len(listed) == layers:
@@ -275,7 +246,7 @@ def _layer_types(keys: _Keys, layers: int, every: int) -> list[str]:
     return [SLIDING if each else FULL for each in is_sliding]
 
 
-def _gemma4_config(keys: _Keys, family: _Family, config: dict[str, Any]) -> dict[str, Any]:
+def _gemma4_config(keys: GgufKeys, family: _Family, config: dict[str, Any]) -> dict[str, Any]:
     """Layers with full attention have sizes of their own, and the last layers the keys of earlier ones."""
     kinds = config["layer_types"]
     full, local = (kinds.index(kind) if kind in kinds else 0 for kind in (FULL, SLIDING))
@@ -295,7 +266,7 @@ def _gemma4_config(keys: _Keys, family: _Family, config: dict[str, Any]) -> dict
     }
 
 
-def _phi3_config(keys: _Keys, _family: _Family, config: dict[str, Any]) -> dict[str, Any]:
+def _phi3_config(keys: GgufKeys, _family: _Family, config: dict[str, Any]) -> dict[str, Any]:
     head_size = config["hidden_size"] // config["num_attention_heads"]
     share = keys.size("rope.dimension_count", head_size) / head_size
     original = keys.size("rope.scaling.original_context_length", config["max_position_embeddings"])
@@ -307,7 +278,7 @@ def _phi3_config(keys: _Keys, _family: _Family, config: dict[str, Any]) -> dict[
     if keys.tensor("rope_factors_long.weight") is not None:
         rope["rope_type"] = "longrope"
         for length in ("short", "long"):
-            factors = _rope_factors(keys, f"rope_factors_{length}.weight", round(share * head_size) // 2)
+            factors = rope_factors(keys, f"rope_factors_{length}.weight", round(share * head_size) // 2)
             rope[f"{length}_factor"] = factors.tolist()
     special: dict[str, Any] = {"original_max_position_embeddings": original, "rope_parameters": rope}
     if share != 1:
@@ -317,92 +288,27 @@ def _phi3_config(keys: _Keys, _family: _Family, config: dict[str, Any]) -> dict[
     return special | {"head_dim": head_size}
 
 
-def _rope(keys: _Keys, family: _Family, head_size: int, default_base: float = 10000.0) -> dict[str, Any]:
-    """The `rope_parameters` of a config."""
-    base = {"rope_theta": keys.number("rope.freq_base", default_base)}
-    if keys.tensor("rope_freqs.weight") is not None:
-        factors = _rope_factors(keys, "rope_freqs.weight", head_size // 2)
-        if share := _rotated_share(factors):
-            return base | {"rope_type": "proportional", "partial_rotary_factor": share}
-        return base | _llama3_rope(keys, factors, base["rope_theta"], head_size)
-    kind = keys.value("rope.scaling.type")
-    if kind in (None, "none"):
-        legacy = keys.value("rope.scale_linear")
-        is_scaled = isinstance(legacy, int | float) and legacy not in (0, 1)
-        return base | ({"rope_type": "linear", "factor": float(legacy)} if is_scaled else {"rope_type": "default"})
-    factor = keys.number("rope.scaling.factor", 1.0)
-    if kind == "linear":
-        return base | ({"rope_type": "default"} if factor == 1 else {"rope_type": "linear", "factor": factor})
-    if kind == "yarn":
-        original = keys.size("rope.scaling.original_context_length")
-        rope = {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original}
-        sharpening = keys.number("rope.scaling.attn_factor", 1.0)
-        if keys.value("rope.scaling.yarn_log_multiplier"):
-            sharpening /= 1 + 0.1 * keys.number("rope.scaling.yarn_log_multiplier") * math.log(max(factor, 1.0))
-        if sharpening != 1:
-            rope["attention_factor"] = sharpening * (1 + 0.1 * math.log(factor))
-        return {**base, **rope, **family.yarn}
-    raise keys.error(f"the RoPE scaling {kind} is not supported")
-
-
-def _rope_factors(keys: _Keys, name: str, count: int) -> numpy.ndarray:
-    """By how much each frequency is divided."""
-    tensor = keys.tensor(name)
-    if tensor is None or tensor.shape != (count,):
-        raise keys.error(f"{name} is missing, or does not have {count} values")
-    factors = read_float32(tensor)
-    if not numpy.all(factors > 0):
-        raise keys.error(f"{name} has a factor that is not positive")
-    return factors
-
-
-def _rotated_share(factors: numpy.ndarray) -> float:
-    """The share of a head that is rotated where the frequencies behind it are divided by 1e30 (Gemma 4); else 0."""
-    rotated = int((factors == 1).sum())
-    is_share = rotated < len(factors) and (factors[:rotated] == 1).all() and (factors[rotated:] > 1e29).all()
-    return rotated / len(factors) if is_share else 0.0
-
-
-def _llama3_rope(keys: _Keys, factors: numpy.ndarray, base: float, head_size: int) -> dict[str, Any]:
-    """Llama 3.1 and later: the file stores a factor for each frequency, the config the rule that they follow."""
-    if numpy.all(factors == 1):
-        return {"rope_type": "default"}
-    rule = {"factor": round(float(factors.max()), 4), **LLAMA3_ROPE}
-    if not numpy.allclose(factors, _llama3_factors(rule, base, head_size), rtol=1e-4):
-        raise keys.error("its rope_freqs.weight follow no known rule; use the model's *.safetensors")
-    return {"rope_type": "llama3", **rule}
-
-
-def _llama3_factors(rule: Mapping[str, float], base: float, head_size: int) -> numpy.ndarray:
-    """By how much each frequency is divided: low ones by `factor`, high ones by 1, and smoothly between."""
-    wavelengths = 2 * numpy.pi * base ** (numpy.arange(0, head_size, 2, dtype=numpy.float64) / head_size)
-    low, high = rule["low_freq_factor"], rule["high_freq_factor"]
-    share = (rule["original_max_position_embeddings"] / wavelengths - low) / (high - low)
-    share = numpy.clip(share, 0, 1)
-    return 1 / ((1 - share) / rule["factor"] + share)
-
-
-def _drafting_tensors(keys: _Keys, family: _Family, config: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _drafting_tensors(keys: GgufKeys, family: _Family, config: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Those of the only layer that drafts; several are left out."""
     if keys.count(DRAFTING_LAYERS) == 1:
         yield from drafting_tensors(config, family.layer_names, keys.file.tensors.__contains__)
 
 
 def _mapped_tensors(
-    keys: _Keys, family: _Family, config: dict[str, Any], drafting: Sequence[tuple[str, str]]
+    keys: GgufKeys, family: _Family, config: dict[str, Any], drafting: Sequence[tuple[str, str]]
 ) -> Iterator[MappedTensor]:
     """Every tensor of the model, in the order in which it is written, and those of its layer that drafts."""
-    unused, norms_add_one = dict(keys.file.tensors), family.published.scaling(config).norms_add_one
+    used, norms_add_one = set[str](), family.published.scaling(config).norms_add_one
     for gguf_name, name in (*_expected_tensors(keys, family, config), *drafting):
-        tensor = unused.pop(gguf_name, None)
-        if tensor is None:
-            raise keys.error(f"the tensor {gguf_name} is missing; download the file again")
+        tensor = keys.required(gguf_name)
+        used.add(gguf_name)
         part = gguf_name.removesuffix(".weight").removesuffix(".bias").rpartition(".")[2]
         if ".linear_attn." in name:
             yield from recurrent_tensors(config, tensor, part, name, are_tiled=family.tiles_heads)
             continue
         if EXPERT in name:
-            yield from _experts(keys, tensor, name, config["num_experts"])
+            experts = enumerate(keys.matrices(tensor, config["num_experts"]))
+            yield from (MappedTensor(each, name.replace(EXPERT, str(index))) for index, each in experts)
             continue
         heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}.get(part, 0)
         if family.pairs_rows and heads:
@@ -416,23 +322,10 @@ def _mapped_tensors(
     layers, shapes = config["num_hidden_layers"], enumerate(layer_shapes(config))
     unread_layers = tuple(f"blk.{layer}." for layer in range(layers, layers + keys.count(DRAFTING_LAYERS)))
     unread = {f"blk.{layer}.{part}.weight" for layer, shape in shapes if shape.kv_source is not None for part in KEYS}
-    others = ("rope_freqs.", "rope_factors_", *unread_layers)
-    unknown = [name for name in unused if name not in unread and not name.startswith(others)]
-    if unknown:
-        raise keys.error(f"{keys.architecture} with the tensor {min(unknown)} is not supported")
+    keys.check_unused(used | unread, ("rope_freqs.", "rope_factors_", *unread_layers))
 
 
-def _experts(keys: _Keys, tensor: GgufTensor, name: str, count: int) -> Iterator[MappedTensor]:
-    """Each expert of a tensor that holds all of them, one after the other."""
-    if tensor.shape[0] != count or len(tensor.shape) < 2:
-        raise keys.error(f"{tensor.name} has the shape {list(tensor.shape)}, and the file says {count} experts")
-    size = tensor.bytes // count
-    for index in range(count):
-        part = replace(tensor, shape=tensor.shape[1:], offset=tensor.offset + index * size, bytes=size)
-        yield MappedTensor(part, name.replace(EXPERT, str(index)))
-
-
-def _expected_tensors(keys: _Keys, family: _Family, config: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _expected_tensors(keys: GgufKeys, family: _Family, config: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Name in the file, and name in the model, of every tensor."""
     yield "token_embd.weight", "model.embed_tokens.weight"
     shapes = layer_shapes(config)
@@ -461,12 +354,12 @@ def _absent_parts(shape: LayerShape) -> tuple[str, ...]:
     return KEYS if shape.kv_source is not None else () if shape.has_values else ("attn_v",)
 
 
-def _hybrid_config(keys: _Keys, family: _Family, config: dict[str, Any]) -> dict[str, Any]:
+def _hybrid_config(keys: GgufKeys, family: _Family, config: dict[str, Any]) -> dict[str, Any]:
     """Every so many layers have attention, with RoPE on a part of each head; the others are recurrent."""
     rotated, interval = keys.size("rope.dimension_count"), keys.size("full_attention_interval", 4)
     if rotated > config["head_dim"]:
         raise keys.error(f"{keys.architecture} with RoPE on more than each head is not supported")
-    rope = _rope(keys, family, rotated) | {"partial_rotary_factor": rotated / config["head_dim"]}
+    rope = rope_parameters(keys, family.yarn, rotated) | {"partial_rotary_factor": rotated / config["head_dim"]}
     layers = range(1, config["num_hidden_layers"] + 1)
     return {
         "linear_value_head_dim": keys.size("ssm.inner_size") // config["linear_num_value_heads"],
@@ -475,7 +368,7 @@ def _hybrid_config(keys: _Keys, family: _Family, config: dict[str, Any]) -> dict
     }
 
 
-SPECIAL_CONFIGS: Mapping[str, Callable[[_Keys, _Family, dict[str, Any]], dict[str, Any]]] = {
+SPECIAL_CONFIGS: Mapping[str, Callable[[GgufKeys, _Family, dict[str, Any]], dict[str, Any]]] = {
     "gemma2": _gemma_config,
     "gemma3_text": _gemma_config,
     "gemma4_text": _gemma4_config,
@@ -487,7 +380,7 @@ SPECIAL_CONFIGS: Mapping[str, Callable[[_Keys, _Family, dict[str, Any]], dict[st
 
 def map_head(file: GgufFile) -> MappedModel | None:
     """The drafting head in a file of its own, with its config; None for a file with a model."""
-    keys = _Keys(file, str(file.metadata.get("general.architecture")))
+    keys = GgufKeys(file, str(file.metadata.get("general.architecture")))
     table = _tables()["heads"].get(keys.architecture)
     if table is None:
         return None
@@ -505,7 +398,7 @@ def map_head(file: GgufFile) -> MappedModel | None:
         "head_dim": head_size,
         "max_position_embeddings": keys.size("context_length"),
         "rms_norm_eps": keys.number("attention.layer_norm_rms_epsilon"),
-        "rope_parameters": _rope(keys, family, head_size),
+        "rope_parameters": rope_parameters(keys, family.yarn, head_size),
         **_windows(keys, replace(family, window_every=1), keys.size("block_count")),
         **{name: value for key, name in table["values"].items() if (value := keys.value(key)) is not None},
         table["layers_key"]: [layer - table["first_layer"] for layer in keys.value("target_layers") or ()],
@@ -514,7 +407,7 @@ def map_head(file: GgufFile) -> MappedModel | None:
     return MappedModel(config, tuple(_head_tensors(keys, table, config)))
 
 
-def _head_tensors(keys: _Keys, table: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[MappedTensor]:
+def _head_tensors(keys: GgufKeys, table: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[MappedTensor]:
     """Those that are there; what must be there is known by the format of the head."""
     paired = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
     for stored, tensor in keys.file.tensors.items():

@@ -33,6 +33,8 @@ STRING, ARRAY = 8, 9
 SCALARS: Mapping[int, str] = {
     0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d",
 }  # fmt: skip
+# Those that a kernel of a GPU multiplies as they are (`forward.linear.block_linear`, which imports torch).
+MULTIPLIED_TYPES = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "MXFP4")
 DEFAULT_ALIGNMENT = 32
 # Far above every published file, and low enough that a hostile header is refused within seconds.
 MAX_METADATA_BYTES = 2**27
@@ -128,6 +130,8 @@ def read_gguf(path: Path) -> GgufFile:
     """Read the header of a GGUF file, or of all shards of one. ModelError for a damaged, incomplete or unknown file."""
     shards = shard_paths(path)
     headers = [_read_header_once(shard, *size_and_time(shard)) for shard in shards]
+    if len(shards) > 1:
+        _check_shards(headers)
     tensors = dict[str, GgufTensor]()
     for header in headers:
         if twice := tensors.keys() & header.tensors.keys():
@@ -142,7 +146,24 @@ def read_gguf(path: Path) -> GgufFile:
         )
     if not tensors:
         raise ModelError(f"{path}: has no tensors (a vocabulary without a model?)")
-    return GgufFile(shards[0], shards, first.metadata, tensors)
+    return GgufFile(first.path, shards, first.metadata, tensors)
+
+
+def _check_shards(headers: Sequence[GgufFile]) -> None:
+    """ModelError for a shard that is of another model, or has the name of another shard."""
+    for number, header in enumerate(headers):
+        own_number, count = (header.metadata.get(f"split.{key}") for key in ("no", "count"))
+        if isinstance(own_number, int) and isinstance(count, int) and (own_number, count) != (number, len(headers)):
+            raise ModelError(
+                f"{header.path}: its header says shard {own_number + 1} of {count}, and its name shard {number + 1} "
+                f"of {len(headers)}; is it of another model? Download it again"
+            )
+    tensors = sum(len(header.tensors) for header in headers)
+    if (expected := headers[0].metadata.get("split.tensors.count", tensors)) != tensors:
+        raise ModelError(
+            f"{headers[0].path}: its {len(headers)} shards have {tensors} tensors, and the model {expected}; is one of "
+            "another model? Download them again"
+        )
 
 
 def shard_paths(path: Path) -> tuple[Path, ...]:

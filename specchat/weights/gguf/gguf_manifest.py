@@ -17,6 +17,7 @@ from specchat.errors import ModelError
 from specchat.weights.gguf.gguf_file import GgufFile, GgufTensor, size_and_time
 
 MANIFEST_FILE = "gguf.json"  # in a prepared folder
+PART = "#"  # between the name of a published tensor and the number of a part of it
 
 
 class WeightChange(Enum):
@@ -26,6 +27,8 @@ class WeightChange(Enum):
     PAIRED_ROWS = "paired rows"  # of Q and K: RoPE rotates neighbours instead of halves
     PLUS_ONE = "plus one"  # norms that multiply by 1 + weight
     MINUS_EXP = "minus exp"  # of the rates of a recurrent layer
+    TRANSPOSED = "transposed"  # this and the next one are for conversions alone
+    IN_FLOAT32 = "in float32"  # nothing: numbers of which bf16 would choose other experts
     IDS = "ids"  # of the target's tokens, instead of their distances to those of the head
 
 
@@ -54,10 +57,19 @@ class MappedTensor:
     """A tensor of the file, and what becomes of it."""
 
     source: GgufTensor
-    name: str  # in model.safetensors
+    name: str  # in model.safetensors; with PART and a number, its rows are some of that tensor
     change: WeightChange = WeightChange.NONE
     heads: int = 0  # of a tensor with paired rows
     head_order: HeadOrder | None = None
+    stack: int = 0  # matrices of the published tensor, which this is a part of; 0: it is one matrix
+
+
+@dataclass(frozen=True)
+class MappedModel:
+    """A model as published: its config.json without token ids, and its tensors."""
+
+    config: dict[str, Any]
+    tensors: tuple[MappedTensor, ...]
 
 
 @dataclass(frozen=True)
@@ -124,11 +136,13 @@ def _check_files(files: Iterable[SourceFile], folder: Path) -> None:
 def _tensor_to_json(tensor: MappedTensor, numbers: Mapping[Path, int]) -> list[Any]:
     stored = tensor.source
     place = [numbers[stored.path.resolve()], stored.name, stored.type_name, list(stored.shape)]
-    order = [] if tensor.head_order is None else [astuple(tensor.head_order)]
-    return [*place, stored.offset, stored.bytes, tensor.change.value, tensor.heads, *order]
+    order = None if tensor.head_order is None else astuple(tensor.head_order)
+    rest = [order, tensor.stack] if order or tensor.stack else []
+    return [*place, stored.offset, stored.bytes, tensor.change.value, tensor.heads, *rest]
 
 
 def _tensor_from_json(name: str, values: list[Any], files: tuple[SourceFile, ...]) -> MappedTensor:
-    number, stored_name, type_name, shape, offset, size, change, heads, *order = values
+    number, stored_name, type_name, shape, offset, size, change, heads, *rest = values
     stored = GgufTensor(files[number].path, stored_name, tuple(shape), type_name, offset, size)
-    return MappedTensor(stored, name, WeightChange(change), heads, HeadOrder(*order[0]) if order else None)
+    order, stack = (HeadOrder(*rest[0]) if rest and rest[0] else None), (rest[1] if len(rest) > 1 else 0)
+    return MappedTensor(stored, name, WeightChange(change), heads, order, stack)

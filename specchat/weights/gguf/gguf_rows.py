@@ -186,7 +186,7 @@ def check_dequantizable(tensor: GgufTensor) -> None:
 
 
 def read_float32(tensor: GgufTensor) -> numpy.ndarray:
-    """All values of a vector of RoPE factors, which are never quantized."""
+    """All values of a vector that is never quantized, as of RoPE factors."""
     if len(tensor.shape) != 1 or tensor.type_name not in ("F32", "F16", "BF16"):
         raise ModelError(f"{tensor.path}: {one_line(tensor.name)} is no vector of floats; download the file again")
     values = dequantized(TensorBytes(tensor).rows(0, 1), tensor.type_name)

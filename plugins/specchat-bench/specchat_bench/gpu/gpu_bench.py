@@ -71,7 +71,7 @@ class BenchSizes:
 
 
 SMALL_SIZES = BenchSizes(
-    hidden=64, inner=128, heads=4, kv_heads=2, head_size=16, vocabulary=1024, sampler_vocabulary=512, layers=4,
+    hidden=64, inner=256, heads=4, kv_heads=2, head_size=16, vocabulary=1024, sampler_vocabulary=512, layers=4,
     contexts=(70,), rows=(1, 5), pass_rows=(1, 5), pass_contexts=(20,), copy_bytes=2**12,
 )  # fmt: skip
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -19,6 +20,8 @@ from specchat.forward.attention import AttentionMask, attention
 from specchat.forward.batch import CacheRows, ancestor_masks
 from specchat.forward.cuda.cuda_graphs import MAX_VOCABULARY, noise_kind
 from specchat.forward.fused_ops import QKVInputs, TorchOps
+from specchat.forward.linear.block_linear import BLOCK_TYPES, BlockLinear, block_linear
+from specchat.forward.linear.byte_linear import ByteLinear
 from specchat.forward.linear.int4_linear import (
     NUMBERS_IN_WORD,
     Int4Linear,
@@ -28,12 +31,16 @@ from specchat.forward.linear.int4_linear import (
     words_of_block,
 )
 from specchat.forward.linear.linear import FloatLinear, QuantLinear, WeightSource
-from specchat.forward.linear.quant_linear import Fp8Linear, Nf4Linear, TwoPartInt8Linear, quant_linear
+from specchat.forward.linear.packed_linear import StoredBlocks
+from specchat.forward.linear.quant_linear import DequantizedLinear, Nf4Linear, quant_linear
+from specchat.weights.gguf.gguf_rows import SCALE_OFFSETS
 from specchat_bench.gpu.gpu_bench import WEIGHT_STD, GpuBench, alike
 from specchat_bench.gpu.report import Line, attempt, ranges
 
 W4A16 = "W4A16"  # beside the formats of `--weights`: 4 bits as in AWQ and GPTQ checkpoints
 FORMATS = ("float", "nf4", "nf4-double", "int8", "fp8")
+BLOCKS = "Q4_K"  # the type of blocks of most GGUF files, in all shapes; the others in one
+STEP_BYTE, STEP_EXPONENT = 0x08, 0x70  # the upper byte of a half float near 2**-13, and MXFP4's near 2**-15
 GROUP_SIZE = 128  # of published AWQ and GPTQ checkpoints
 SPARE_ROWS = 64
 REFERENCE_OUTPUTS = 2048  # of a product that are compared with float64, evenly spaced
@@ -115,8 +122,14 @@ def own_kernels(bench: GpuBench) -> Iterator[NamedCheck]:
     yield f"SwiGLU of {inner}", partial(_row_op, "activate_and_mul", (2 * inner,), False, 6 * inner)
     for context in sizes.contexts:
         yield f"attention of a tree, context {context}", partial(_attention, context)
-    for name, shape in sizes.products.items():
-        yield f"{W4A16} {name} {shape[0]} x {shape[1]}", partial(_product, W4A16, shape)
+    shapes = sizes.products
+    for weights, name in (
+        *product((W4A16, BLOCKS), shapes),
+        *((each, "down") for each in BLOCK_TYPES if each != BLOCKS),
+    ):
+        outputs, inputs = shapes[name]
+        if weights == W4A16 or inputs % BLOCK_TYPES[weights].step == 0:  # not those of toys
+            yield f"{weights} {name} {outputs} x {inputs}", partial(_product, weights, (outputs, inputs))
 
 
 def products(bench: GpuBench) -> Iterator[NamedCheck]:
@@ -232,6 +245,11 @@ def _product(weights: str, shape: tuple[int, int], bench: GpuBench) -> KernelChe
 def _linear(weights: str, shape: tuple[int, int], bench: GpuBench) -> QuantLinear:
     if weights == W4A16:
         return Int4Linear(random_int4(bench, shape), None, required_int4_matmul(bench))
+    if weights in BLOCK_TYPES:
+        linear = block_linear([random_blocks(bench, weights, shape)], bench.dtype, bench.device)
+        if linear is None:
+            raise NotImplementedError(f"no kernel for blocks of {weights} here")
+        return linear
     return quant_linear(WeightSource.from_tensor(bench.noise(*shape, std=WEIGHT_STD)), weights)
 
 
@@ -240,16 +258,16 @@ def dequantized(linear: QuantLinear) -> Tensor:
     match linear:
         case FloatLinear():
             return linear.weight
-        case Int4Linear():
+        case Int4Linear() | ByteLinear():
             return linear.weight.dequantized(torch.float32)
+        case BlockLinear():
+            return torch.cat([part.dequantized(torch.float32) for part in linear.parts])
         case Nf4Linear():
             from bitsandbytes.functional import dequantize_4bit
 
             return dequantize_4bit(linear.weight, linear.quant_state)
-        case TwoPartInt8Linear():
-            return linear.weight.float() * (linear.absmax.float() / 127)[:, None]
-        case Fp8Linear():
-            return linear.weight.float() * linear.scales.T
+        case DequantizedLinear():
+            return linear.weight.float() * linear.scales[:, None]
         case _:
             raise NotImplementedError(f"{type(linear).__name__}: a format without a product of its own on this device")
 
@@ -271,6 +289,22 @@ def random_int4(bench: GpuBench, shape: tuple[int, int]) -> Int4Weight:
     zeros = torch.randint(0, 16, (groups, outputs), device=device)
     scales = bench.noise(groups, outputs).abs() * 0.004 + 0.001
     return Int4Weight.of_words(words, zeros, scales, size, inputs)
+
+
+def random_blocks(bench: GpuBench, type_name: str, shape: tuple[int, int]) -> StoredBlocks:
+    """Blocks of a GGUF file with random bytes, but for the steps. Rows are drawn when they are read."""
+    kind, inputs = BLOCK_TYPES[type_name], shape[1]
+
+    def read_rows(first: int, last: int) -> Tensor:
+        size = (last - first, inputs // kind.step, kind.bytes)
+        blocks = torch.randint(0, 256, size, dtype=torch.uint8, device=bench.device)
+        for offset in SCALE_OFFSETS.get(type_name, ()):
+            blocks[..., offset + 1] = STEP_BYTE
+        if kind.is_e2m1:
+            blocks[..., 0] = STEP_EXPONENT
+        return blocks.flatten(1)
+
+    return StoredBlocks(type_name, shape, read_rows)
 
 
 @torch.inference_mode()

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specchat.devices import FLOAT_FORMAT, gpu_memory
+from specchat.devices import FLOAT_FORMAT, GGUF_FORMAT, gpu_memory
 from specchat.drafters.eagle.eagle3_format import detect_eagle3
 from specchat.drafters.heads.draft_head import DraftHead
 from specchat.drafters.heads.head_checkpoint import HeadCheckpoint
@@ -31,7 +31,9 @@ from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits
 from specchat.forward.cuda.cuda_graphs import CudaGraphCapture, GraphSettings
+from specchat.forward.linear.block_linear import block_matmul
 from specchat.forward.linear.int4_linear import Int4Weight
+from specchat.forward.linear.packed_linear import StoredBlocks
 from specchat.forward.llama.llama import LlamaModel
 from specchat.weights.llama_families import network_config
 from specchat.weights.llama_manifest import read_dimensions, required_tensors
@@ -39,11 +41,11 @@ from specchat.weights.llama_weights import network_weights
 from specchat.weights.tensor_files import TensorFiles, TensorLocation, WeightLoader
 from specchat_bench.chain_passes import ROOT_TOKEN, random_context
 from specchat_bench.gpu.gpu_bench import WEIGHT_STD, BenchSizes, GpuBench, alike
-from specchat_bench.gpu.kernels import W4A16, random_int4, required_int4_matmul
+from specchat_bench.gpu.kernels import BLOCKS, W4A16, random_blocks, random_int4, required_int4_matmul
 from specchat_bench.gpu.report import Line, attempt
 
 SOURCE = Path("noise")
-WEIGHTS = ("float", "nf4", "int8", "fp8", W4A16)
+WEIGHTS = ("float", "nf4", "int8", "fp8", W4A16, BLOCKS)
 FEW_LAYERS = 4  # where the whole network does not fit beside what is quantized, and for the target of a head
 PROMPT_TOKENS, BUDGET = 200, 16
 DRAFT_VOCABULARY = 32000
@@ -57,10 +59,14 @@ class RandomTensors(TensorFiles):
 
     bench: GpuBench
     has_4_bits: bool = False
+    has_blocks: bool = False
 
     @classmethod
-    def of(cls, bench: GpuBench, shapes: Shapes, *, has_4_bits: bool = False) -> RandomTensors:
-        return cls(SOURCE, {name: TensorLocation(SOURCE, name, shapes[name]) for name in shapes}, bench, has_4_bits)
+    def of(
+        cls, bench: GpuBench, shapes: Shapes, *, has_4_bits: bool = False, has_blocks: bool = False
+    ) -> RandomTensors:
+        locations = {name: TensorLocation(SOURCE, name, shapes[name]) for name in shapes}
+        return cls(SOURCE, locations, bench, has_4_bits, has_blocks)
 
     def read_tensor(self, name: str) -> Tensor:
         shape = self.shape(name)
@@ -79,12 +85,18 @@ class RandomTensors(TensorFiles):
         outputs, inputs = self.shape(name)
         return random_int4(self.bench, (outputs, inputs)) if self.has_int4_weight(name) else None
 
+    def stored_blocks(self, name: str) -> StoredBlocks | None:
+        outputs, inputs = self.shape(name)
+        return random_blocks(self.bench, BLOCKS, (outputs, inputs)) if self.has_blocks else None
+
 
 def random_llama(bench: GpuBench, sizes: BenchSizes, weights: str) -> LlamaModel:
-    """A network of these sizes with graphs, not yet captured. `weights` is a weight format, or W4A16."""
+    """A network of these sizes with graphs, not yet captured. `weights` is a weight format, W4A16 or BLOCKS."""
     config, context_window = network_config(llama_config(sizes)), max(sizes.pass_contexts) + 512
-    files = RandomTensors.of(bench, llama_shapes(sizes), has_4_bits=weights == W4A16)
-    loader = WeightLoader(files, bench.dtype, bench.device, FLOAT_FORMAT if weights == W4A16 else weights)
+    has_blocks = weights == BLOCKS
+    files = RandomTensors.of(bench, llama_shapes(sizes), has_4_bits=weights == W4A16, has_blocks=has_blocks)
+    quant_format = {W4A16: FLOAT_FORMAT, BLOCKS: GGUF_FORMAT}.get(weights, weights)
+    loader = WeightLoader(files, bench.dtype, bench.device, quant_format, has_blocks)
     dimensions = read_dimensions(config, SOURCE)
     loaded = network_weights(loader, config, dimensions, bench.device, context_window)
     graphs = GraphSettings(CudaGraphCapture(bench.device), arena_rows(context_window))
@@ -143,6 +155,8 @@ def pass_lines(bench: GpuBench) -> Iterator[Line]:
 def _load(bench: GpuBench, sizes: BenchSizes, weights: str, loaded: list[LlamaModel]) -> Line:
     if weights == W4A16:
         required_int4_matmul(bench)
+    if weights == BLOCKS and block_matmul(bench.device, bench.dtype, BLOCKS) is None:
+        raise NotImplementedError(f"no kernel for blocks of {BLOCKS} here")
     started_at = perf_counter()
     model = random_llama(bench, sizes, weights)
     loaded_at = perf_counter()

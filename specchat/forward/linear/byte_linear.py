@@ -1,0 +1,98 @@
+"""Linear layers with 8-bit weights and a scale per output, int8 or e4m3, for the Triton kernel of 4-bit ones (W8A16).
+
+Activations stay as they are: each number becomes a bfloat16 or float16 in registers, exactly, and the sum is scaled at
+the end. The layout is that of `int4_linear.py`, with 2 numbers in a word. Knows tensors; knows no file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import ClassVar, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from specchat.forward.cuda.kernel_trial import passes, triton_module
+from specchat.forward.linear.int4_linear import WORD_COUNTS
+from specchat.forward.linear.linear import QuantLinear, is_right_product, tensor_bytes
+
+WORDS, BYTES_IN_WORD = WORD_COUNTS[0], 2
+BLOCK_BYTES = WORDS * BYTES_IN_WORD  # inputs of a block, and bytes of it for an output
+
+
+@dataclass(frozen=True)
+class ByteWeight:
+    """A weight is number * scale of its output."""
+
+    group_chunks: ClassVar[int] = 2**30  # all inputs share a scale
+
+    words: Tensor  # int16 [blocks of inputs, out, words of a block]
+    scales: Tensor  # float32 [out]
+    numbers_dtype: torch.dtype  # int8 or float8_e4m3fn
+    in_features: int
+
+    @classmethod
+    def pack(cls, numbers: Tensor, scales: Tensor) -> ByteWeight:
+        """numbers: int8 or float8_e4m3fn [out, in]; scales [out]"""
+        outputs, inputs = numbers.shape
+        padded = functional.pad(numbers.view(torch.uint8), (0, -inputs % BLOCK_BYTES))
+        places = padded.view(outputs, -1, BYTES_IN_WORD, WORDS).permute(1, 0, 3, 2)
+        words = padded.new_empty(places.shape).copy_(places).view(torch.int16)[..., 0]
+        return cls(words, scales.float(), numbers.dtype, inputs)
+
+    @property
+    def groups(self) -> Tensor:
+        """The bits of the scales, as the kernel reads them. int32 [1, out]"""
+        return self.scales.view(torch.int32)[None]
+
+    def dequantized(self, dtype: torch.dtype) -> Tensor:
+        """As floats, each number rounded once. [out, in]"""
+        places = self.words[..., None].view(torch.uint8).permute(1, 0, 3, 2)
+        numbers = places.reshape(places.shape[0], -1).view(self.numbers_dtype)[:, : self.in_features]
+        return (numbers.float() * self.scales[:, None]).to(dtype)
+
+
+class ByteMatmul(Protocol):
+    def __call__(self, rows: Tensor, weight: ByteWeight, bias: Tensor | None) -> Tensor:
+        """[N, in] -> [N, out]"""
+        ...
+
+
+@dataclass(frozen=True)
+class ByteLinear(QuantLinear):
+    """An 8-bit weight that a GPU multiplies without dequantizing it in memory."""
+
+    is_batch_invariant = True
+
+    weight: ByteWeight
+    bias: Tensor | None
+    multiply: ByteMatmul
+
+    @property
+    def bytes(self) -> int:
+        return super().bytes + tensor_bytes(self.weight.words, self.weight.scales)
+
+    def __call__(self, rows: Tensor, /) -> Tensor:
+        return self.multiply(rows, self.weight, self.bias)
+
+
+@lru_cache
+def byte_matmul(device: torch.device, dtype: torch.dtype) -> ByteMatmul | None:
+    """The kernel of this device; None without one, or when a test gives other results than dequantized weights."""
+    if (kernels := triton_module("triton_linear", device)) is None:
+        return None
+    multiply: ByteMatmul = kernels.packed_product
+
+    def is_right() -> bool:
+        outputs, inputs = 128, 5 * BLOCK_BYTES  # whole tiles and several splits, as in a model
+        places = torch.arange(outputs * inputs).view(outputs, inputs) * 7 % 255 - 127
+        numbers, scales = (places.to(torch.int8), (3.0 * places).to(torch.float8_e4m3fn)), torch.full((outputs,), 1e-3)
+        for each in numbers:
+            weight = ByteWeight.pack(each.to(device), scales.to(device))
+            if not is_right_product(partial(multiply, weight=weight, bias=None), weight.dequantized(dtype)):
+                return False
+        return True
+
+    return multiply if passes(is_right, "kernels for 8-bit weights") else None
