@@ -28,9 +28,9 @@ SLOW_KEYWORDS = ("pattern", "$ref", "$dynamicRef", "$recursiveRef")  # patternPr
 
 def own_tool(name: str) -> Tool:
     """One of our own tools, which takes the arguments of `own_tools.toml` and no others."""
-    told = _own_tools()[name]
-    schema = {"type": "object", "properties": told["properties"], "required": told.get("required", [])}
-    return Tool(name, told["description"], json.dumps({**schema, "additionalProperties": False}))
+    entry = _own_tools()[name]
+    schema = {"type": "object", "properties": entry["properties"], "required": entry.get("required", [])}
+    return Tool(name, entry["description"], json.dumps({**schema, "additionalProperties": False}))
 
 
 @cache
