@@ -89,23 +89,11 @@ def _is_class(statement: Statement) -> bool:
     return bool(re.search(r"class|struct|interface|enum|trait|record|type_spec|impl", statement.kind))
 
 
-def _is_guard(statement: Statement) -> bool:
-    return "__main__" in statement.text.partition("\n")[0]
-
-
-# the first letters of a kind of statement, in the words of people
-KINDS: Mapping[str, Callable[[Statement], bool]] = {
-    "import": lambda each: each.is_import, "include": lambda each: each.is_import,
-    "function": lambda each: each.is_function, "method": lambda each: each.is_function,
-    "helper": lambda each: each.is_function, "funktion": lambda each: each.is_function,
-    "class": _is_class, "klasse": _is_class, "struct": _is_class, "interface": _is_class, "enum": _is_class,
-    "constant": _is_variable, "variable": _is_variable, "global": _is_variable, "field": _is_variable,
-    "attribute": _is_variable, "key": _is_variable, "setting": _is_variable, "entr": _is_variable,
-    "propert": lambda each: _is_variable(each) or each.is_function,
-    "call": _is_call, "print": lambda each: bool(PRINTS.search(each.text)),
-    r"log(?:s|ging|ger)?\b": lambda each: bool(PRINTS.search(each.text)),
-    "output": lambda each: bool(PRINTS.search(each.text)), "debug": lambda each: bool(PRINTS.search(each.text)),
-    "guard": _is_guard, "main": _is_guard, "entry point": _is_guard, "script": _is_guard,
+TESTS: Mapping[str, Callable[[Statement], bool]] = {
+    "import": lambda each: each.is_import, "function": lambda each: each.is_function, "class": _is_class,
+    "variable": _is_variable, "property": lambda each: _is_variable(each) or each.is_function, "call": _is_call,
+    "print": lambda each: bool(PRINTS.search(each.text)),
+    "guard": lambda each: "__main__" in each.text.partition("\n")[0],
     "test": lambda each: each.name.lower().startswith("test"),
     "decorator": lambda each: "decorator" in each.kind, "annotation": lambda each: "annotation" in each.kind,
     "assert": lambda each: "assert" in each.text.partition("\n")[0],
@@ -115,11 +103,10 @@ KINDS: Mapping[str, Callable[[Statement], bool]] = {
     "line": lambda each: "\n" not in each.text.strip(),
     "link": lambda each: "http" in each.text or "](" in each.text,
 }  # fmt: skip
-# which may be about several
-MASS_NOUNS = ("print", r"log(?:s|ging|ger)?\b", "output", "debug", "guard", "main", "script")
-KINDS_OF: Mapping[ops.Removable, str] = {
-    ops.Removable.PRINTS: "print", ops.Removable.LOGGING: r"log(?:s|ging|ger)?\b",
-    ops.Removable.UNUSED_IMPORTS: "import",
+KINDS = {word: TESTS[kind] for kind, words in TABLES["kinds"].items() for word in words}
+MASS_NOUNS: Sequence[str] = TABLES["names"]["mass_nouns"]
+KINDS_OF = {
+    ops.Removable.PRINTS: "print", ops.Removable.LOGGING: "print", ops.Removable.UNUSED_IMPORTS: "import",
 }  # fmt: skip
 OF_OPERATIONS: Mapping[type[ops.Operation], May] = {
     ops.Rename: May.RENAME | May.REARRANGE, ops.Remove: May.LOSE, ops.RemoveDefinition: May.LOSE | May.LOSE_DEFINITIONS,
