@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from specchat.errors import ProfileError
+from specchat.profile import keys
 from specchat.profile.drafter_names import DRAFTER_NAMES, DRAFTERS
 from specchat.profile.environment_keys import environment_source
-from specchat.profile.keys import REQUEST_KINDS, Limits, Models, Profile, RouteRule, Sampling
+from specchat.profile.keys import REQUEST_KINDS, Limits, McpServer, Models, Profile, RouteRule, Sampling
 from specchat.profile.profile_files import load_profile, profile_names, read_profile_chain
 from specchat.profile.project_file import ProjectFile, TrustStore, find_project_file, read_project_file
 from specchat.profile.validation import key_info, key_types, merge_sources
@@ -82,6 +83,14 @@ def test_the_comments_of_the_shipped_profiles_say_what_the_keys_say():
 
     outdated = [name for name, text in texts.items() if with_comments(text) != text]
     assert [] == outdated, "run 'python -m tools.profile_comments'"
+
+
+def test_every_key_has_a_meaning_and_every_meaning_a_key():
+    tables = [Profile, *(key_types(Profile)[part] for part in PARTS), RouteRule, McpServer]
+    meanings = tomllib.loads(Path(keys.__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    names = {kind.__name__: [each for each in key_info(kind) if each not in PARTS] for kind in tables}
+
+    assert names == {table: list(each) for table, each in meanings.items()}
 
 
 def test_the_help_of_a_key_names_its_choices():

@@ -25,6 +25,7 @@ from specchat.own_text import COLUMNS
 
 PACKAGE = Path(specchat.__file__).parent
 CATALOGUE = PACKAGE / "texts" / "en.json"
+TEXT_TABLES = (PACKAGE / "profile" / "keys.toml", PACKAGE / "tui" / "keys_screen.toml")  # texts beside Python files
 WORDS = re.compile(r"[^\W\d_]{2,}\W+(?:[\w'-]+\W+)*[^\W\d_]{2,}|[^\W\d_]{2,} ?\{\w+\}|\{\w+\} ?[^\W\d_]{3,}")
 BETWEEN_TEXTS = re.compile(r"^[ ;:,·]+|[;:,·]? +$")  # at the ends of a text, where it is joined with others
 PLACE = re.compile(r"\{[a-z_]+\}")  # in a text that `format` fills
@@ -73,11 +74,23 @@ def _texts_below(node: ast.AST, skipped: set[ast.AST]) -> Iterator[str]:
                 yield from _texts_below(each.value, skipped)
         return
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        text = node.value if PLACE.search(node.value) else _escaped(node.value)
-        yield from filter(is_text, columns(text))
+        yield from _plain_texts(node.value)
         return
     for child in ast.iter_child_nodes(node):
         yield from _texts_below(child, skipped)
+
+
+def _plain_texts(value: str) -> Iterator[str]:
+    yield from filter(is_text, columns(value if PLACE.search(value) else _escaped(value)))
+
+
+def _texts_in(value: object) -> Iterator[str]:
+    """The texts of a table of TOML, without its keys."""
+    if isinstance(value, str):
+        yield from _plain_texts(value)
+    elif isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _texts_in(each)
 
 
 def columns(text: str) -> list[str]:
@@ -157,8 +170,14 @@ def collect(files: Iterable[Path] = ()) -> dict[str, str]:
         if not place.startswith(FOR_MODELS):
             for text in texts_of(ast.parse(path.read_text(encoding="utf-8"))):
                 found.setdefault(text, place)
+<<<<<<< HEAD
     for text in _texts_of_slash_commands() if not files else ():
         found.setdefault(text, SLASH_COMMANDS)
+=======
+    for path in () if files else TEXT_TABLES:
+        for text in _texts_in(tomllib.loads(path.read_text(encoding="utf-8"))):
+            found.setdefault(text, path.relative_to(PACKAGE).as_posix())
+>>>>>>> trim2
     return found
 
 

@@ -1,4 +1,4 @@
-"""Writes what `profile/keys.py` says about each key as comments into the shipped profiles, so that both say the same.
+"""Writes what `profile/keys.toml` says about each key as comments into the shipped profiles, so that both say the same.
 
 python -m tools.profile_comments
 

@@ -106,7 +106,7 @@ class Inspection:
 
     @property
     def decode_seconds(self) -> float:
-        return sum(each.step.draft_seconds + each.step.verify_seconds for each in self.steps)
+        return sum(each.step.seconds for each in self.steps)
 
     @property
     def sources(self) -> list[str]:

@@ -1,6 +1,6 @@
 """Profiles: the user's settings as TOML files. They are validated here once, and trusted everywhere else.
 
-    keys.py               every key, with its meaning, permitted values and default
+    keys.py               every key, with its permitted values and default, and keys.toml with its meaning
     drafter_names.py      the names of all drafters
     validation.py         check tables against dataclasses, merge sources, keep the origin of each value
     toml_lines.py         TOML files, and the line of each key

@@ -6,10 +6,13 @@ own because importing pydantic takes longer than everything else that a thin cli
 
 from __future__ import annotations
 
+import sys
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, partial
+from pathlib import Path
 from textwrap import fill
 from types import NoneType, UnionType
 from typing import Any, Generic, TypeVar, cast, get_args, get_origin, get_type_hints
@@ -36,12 +39,19 @@ class InvalidValueError(ProfileError):
 
 @dataclass(frozen=True)
 class KeyInfo:
-    description: str
+    """What a key may be. What it means stands in a TOML file beside the module of its table, under the table's name."""
+
+    table: type
+    name: str
     minimum: float | None = None
     exclusive_minimum: float | None = None
     maximum: float | None = None
     choices: tuple[str, ...] = ()
     plugin_choices: Callable[[], tuple[str, ...]] = tuple  # called only for a value that is not in `choices`
+
+    @property
+    def description(self) -> str:
+        return _descriptions(self.table.__module__).get(self.table.__name__, {}).get(self.name, "")
 
     @property
     def summary(self) -> str:
@@ -58,9 +68,13 @@ class KeyInfo:
         return (*self.choices, *self.plugin_choices())
 
 
+@cache
+def _descriptions(module: str) -> Mapping[str, Mapping[str, str]]:
+    return tomllib.loads(Path(sys.modules[module].__file__ or "").with_suffix(".toml").read_text(encoding="utf-8"))
+
+
 def key(
     default: Value,
-    description: str,
     *,
     minimum: float | None = None,
     exclusive_minimum: float | None = None,
@@ -68,13 +82,16 @@ def key(
     choices: tuple[str, ...] = (),
     plugin_choices: Callable[[], tuple[str, ...]] = tuple,
 ) -> Value:
-    info = KeyInfo(description, minimum, exclusive_minimum, maximum, choices, plugin_choices)
+    info = partial(
+        KeyInfo, minimum=minimum, exclusive_minimum=exclusive_minimum, maximum=maximum, choices=choices,
+        plugin_choices=plugin_choices,
+    )  # fmt: skip
     return field(default=default, metadata={"info": info})
 
 
 @cache
 def key_info(kind: type) -> Mapping[str, KeyInfo]:
-    return {each.name: each.metadata.get("info", KeyInfo("")) for each in _key_fields(kind)}
+    return {each.name: each.metadata.get("info", KeyInfo)(kind, each.name) for each in _key_fields(kind)}
 
 
 @cache

@@ -1,4 +1,4 @@
-"""How the models of the usual families write tool calls, as data: one row per family.
+"""How the models of the usual families write tool calls: `tool_formats.toml` has a row for each.
 
 A call is `opening` name `between` arguments `after`. The patterns say what else a model of the family may write, and
 `find_tool_format` tells the family by a call that the chat template of a model renders. Knows texts only: no token, no
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 NAME = r"(?P<name>[\w.:/-]+)"
@@ -18,7 +20,9 @@ OBJECT_HEADER = (  # {"name": "NAME", "arguments": and then the arguments
     r'\s*\{\s*(?:"type"\s*:\s*"function"\s*,\s*)?"name"\s*:\s*"(?P<name>[^"\\]+)"\s*,\s*'
     r'"(?:arguments|parameters)"\s*:\s*(?=\S)'
 )
+FORMATS_FILE = Path(__file__).with_suffix(".toml")
 PROBE_NAME, PROBE_ARGUMENTS = "probe_name", {"probe_key": "probe_value"}  # of the call that tells the family
+PLACES = {"%NAME%": NAME, "%PROBE%": PROBE_NAME, "%OBJECT%": OBJECT_HEADER.replace("?P<name>", "")}  # in the file
 
 ArgumentReader = Callable[[str, Mapping[str, Any]], str]
 
@@ -93,86 +97,24 @@ def _parse_arguments(body: str, field: Mapping[str, Any], tools: list[Any] | Non
     return json.dumps(call["function"].get("arguments", {}), ensure_ascii=False)
 
 
-HERMES = ToolFormat(
-    signature=r"<tool_call>\s*\{",
-    opening='<tool_call>\n{"name": "', between='", "arguments": ', after="}\n</tool_call>",
-    begin=r"\s*<tool_call>", closing="</tool_call>", tokens=("<tool_call>", "</tool_call>"),
-)  # fmt: skip
-_MISTRAL = ToolFormat(
-    signature=r"\[TOOL_CALLS\]\s*\[",
-    opening='[TOOL_CALLS] [{"name": "', between='", "arguments": ', after="}]",
-    begin=r"\s*\[TOOL_CALLS\]\s*\[\s*(?=\{)", next_call=r"\s*,\s*(?=\{)", last=r"\s*\]",
-    tokens=("[TOOL_CALLS]",), id_length=9,
-)  # fmt: skip
-_GEMMA = ToolFormat(
-    signature=r"<\|tool_call>",
-    opening='<|tool_call>{"name": "', between='", "arguments": ', after="}<tool_call|>",
-    begin=r"\s*<\|tool_call>", header=rf"\s*call:{NAME}\s*(?=\{{)", closing="<tool_call|>", is_object=False,
-    read_arguments=_read_lax_json('<|"|>'), tokens=("<|tool_call>", "<tool_call|>", '<|"|>'),
-)  # fmt: skip
-_DEEPSEEK = ToolFormat(
-    signature=r"<｜tool▁call▁begin｜>\w+<｜tool▁sep｜>\{",
-    opening="<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>", between="<｜tool▁sep｜>",
-    after="<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
-    begin=r"\s*(?:<｜tool▁calls▁begin｜>\s*)?<｜tool▁call▁begin｜>",
-    header=rf"(?:function<｜tool▁sep｜>)?{NAME}(?:<｜tool▁sep｜>|\s*```json)\s*(?=\{{)",
-    closing="<｜tool▁call▁end｜>", is_object=False, last=r"\s*<｜tool▁calls▁end｜>",
-    tokens=("<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>",
-            "<｜tool▁calls▁end｜>"),
-)  # fmt: skip
-_BARE_HEADER = OBJECT_HEADER.replace("?P<name>", "")
+def _read_formats() -> dict[str, ToolFormat]:
+    text = FORMATS_FILE.read_text(encoding="utf-8")
+    for place, pattern in PLACES.items():
+        text = text.replace(place, pattern)
+    rows = tomllib.loads(text)
+    return {name: _format_of_row({**rows.get(row.get("like", ""), {}), **row}) for name, row in rows.items()}
 
-# The first one whose signature a rendered call has. Without a call in the template, its text must have all tokens.
-FORMATS: Mapping[str, ToolFormat] = {
-    "qwen3-coder": replace(
-        HERMES, signature="<function=", header=r"\s*<function=(?P<name>[^>\s]+)>", is_object=False,
-        begin=r"\s*(?:<tool_call>|(?=<function=))", tokens=(*HERMES.tokens, "<function="),
-        read_arguments=_read_tagged_arguments(r"<parameter=(?P<key>[^>\s]+)>\n?(?P<value>.*?)\n?</parameter>"),
-    ),
-    "glm": replace(
-        HERMES, signature="<arg_key>", header=rf"\s*{NAME}\s*(?=<arg_key>|</tool_call>)", is_object=False,
-        tokens=(*HERMES.tokens, "<arg_key>"),
-        read_arguments=_read_tagged_arguments(
-            r"<arg_key>\s*(?P<key>.*?)\s*</arg_key>\s*<arg_value>(?P<value>.*?)</arg_value>"
-        ),
-    ),
-    "hermes": HERMES,  # Qwen 2.5 and 3, Hermes, SmolLM3 and many others
-    "mistral": replace(
-        _MISTRAL, signature=rf"\[TOOL_CALLS\]{PROBE_NAME}",
-        opening="[TOOL_CALLS]", between="[ARGS]", after="",
-        begin=r"\s*\[TOOL_CALLS\]", header=rf"\s*{NAME}(?:\[CALL_ID\]\w*)?(?:\[ARGS\])?\s*(?=\{{)", is_object=False,
-        next_call="", last="", tokens=("[TOOL_CALLS]", "[ARGS]"),
-    ),
-    "mistral-list": _MISTRAL,  # up to the tokenizer of 2024
-    "gemma": _GEMMA,
-    "functiongemma": replace(
-        _GEMMA, signature="<start_function_call>",
-        opening='<start_function_call>{"name": "', after="}<end_function_call>",
-        begin=r"\s*<start_function_call>", closing="<end_function_call>", read_arguments=_read_lax_json("<escape>"),
-        tokens=("<start_function_call>", "<end_function_call>", "<escape>"),
-    ),
-    "harmony": ToolFormat(  # gpt-oss
-        signature=rf"to=functions\.{PROBE_NAME}",
-        opening="<|channel|>commentary to=functions.", between=" <|constrain|>json<|message|>", after="<|call|>",
-        begin=(
-            r"(?:(?:<\|start\|>assistant)?<\|channel\|>\w+\s+|<\|start\|>assistant\s+|\A\s*)to=functions\."
-        ),
-        header=rf"{NAME}\s*(?:<\|channel\|>\w+)?\s*(?:<\|constrain\|>)?\w*\s*<\|message\|>\s*(?=\S)",
-        closing="<|call|>", is_object=False,
-        tokens=("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|call|>"),
-    ),
-    "deepseek": _DEEPSEEK,  # V3.1
-    "deepseek-r1": replace(
-        _DEEPSEEK, signature="<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
-        opening=f"{_DEEPSEEK.opening}function<｜tool▁sep｜>", between="\n```json\n", after=f"\n```{_DEEPSEEK.after}",
-    ),
-    "llama3": ToolFormat(
-        signature=rf'\{{\s*"name":\s*"{PROBE_NAME}",\s*"parameters"',
-        opening='{"name": "', between='", "parameters": ', after="}",
-        begin=rf"\A\s*(?:<\|python_tag\|>)?(?={_BARE_HEADER})|\s*<\|python_tag\|>(?=\s*\{{)",
-        next_call=rf"\s*;?(?={_BARE_HEADER})", tokens=("<|python_tag|>",),
-    ),
-}  # fmt: skip
+
+def _format_of_row(row: Mapping[str, Any]) -> ToolFormat:
+    makers = {"tagged_arguments": _read_tagged_arguments, "lax_json": _read_lax_json}
+    reader = next((make_reader(row[key]) for key, make_reader in makers.items() if key in row), None)
+    fields: dict[str, Any] = {name: value for name, value in row.items() if name not in ("like", *makers)}
+    fields |= {"tokens": tuple(row["tokens"]), "read_arguments": reader}
+    return ToolFormat(**fields)
+
+
+FORMATS: Mapping[str, ToolFormat] = _read_formats()
+HERMES = FORMATS["hermes"]
 PLAIN_JSON = replace(FORMATS["llama3"], signature="", between='", "arguments": ', tokens=())
 
 

@@ -21,7 +21,6 @@ from specchat.chat.events import (
     StepDone,
     TextDelta,
     ThinkingDelta,
-    of_first_tokens,
 )
 from specchat.chat.turn_summary import summary_line
 from specchat.drawing.glyphs import Glyphs, printable
@@ -221,7 +220,7 @@ class ConversationPresenter:
         if isinstance(event, Finished):
             if event.totals.repeated_tokens:
                 self.turn.set_text(event.without_repeats(self.turn.answer))
-                self.steps = list(of_first_tokens(self.steps, event.totals.completion_tokens))
+                self.steps = list(event.kept_steps(self.steps))
             self.turn.set_footer(summary_line(event.totals, finish_reason=event.finish_reason))
             return
         is_stopped = event.exit_code == CancelledError.exit_code

@@ -1,9 +1,12 @@
-"""F1: the keys, those that one needs first. Shows the keys of `screen.toml` where it has changed them.
+"""F1: the keys of `keys_screen.toml`, those that one needs first.
 
-Knows no conversation. Any other key closes the page and goes to the prompt.
+Shows the keys of `screen.toml` where it has changed them. Knows no conversation. Any other key closes the page and goes
+to the prompt.
 """
 
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from textual import events
 from textual.app import ComposeResult
@@ -17,38 +20,7 @@ from specchat.tui.turn_widget import TurnView
 
 KEY_COLUMNS = 16
 KEY_NAMES = {"escape": "Esc", "pageup": "PgUp", "pagedown": "PgDn", "less_than_sign": "<", "greater_than_sign": ">"}
-# By heading: a row is a key and its meaning, or the id of a binding, which has both.
-KEY_GROUPS: Mapping[str, Sequence[tuple[str, str] | str]] = {
-    "The keys you need": (
-        ("Enter", "send"),
-        ("Ctrl+J", "new line (or Shift+Enter, or \\ Enter)"),
-        ("@  /", "attach a file; commands (Tab completes)"),
-        ("Up, Down", "earlier prompts that begin like the text"),
-        ("Esc", "stop the answer and keep what is there"),
-        ("Ctrl+C", "copy, stop, clear; twice: quit"),
-        ("PgUp, PgDn", "scroll; Ctrl+End goes to the newest"),
-        "select",
-        "help",
-    ),
-    "While an answer is selected": (
-        ("Up, Down", "another answer"),
-        "copy", "code", "edit", "retry", "earlier_version", "later_version", "fork", "inspect_turn", "thinking",
-        ("Esc", "back; any other letter is typed"),
-    ),
-    "Conversations, models, looks": (
-        "sessions", "model", "variant", "profile", "inspect", "history", "numbers", "theme", "mouse", "quit",
-        ("Ctrl+P", "all commands"), ("Esc Esc", "go back to an earlier request"),
-    ),
-    "Editing the prompt": (
-        ("Ctrl+A, Ctrl+E", "start, end of the line"),
-        ("Ctrl+W", "delete the word before the cursor"),
-        ("Ctrl+U, Ctrl+K", "delete to the start, the end of the line"),
-        ("Ctrl+Z, Ctrl+Y", "undo, redo"),
-        ("Ctrl+Left, Right", "word by word; with Shift: select"),
-        ("Ctrl+V", "paste"),
-    ),
-    "In the inspector": ("earlier_step", "later_step", "boundaries", "drafts", "close"),
-}  # fmt: skip
+GROUPS_FILE = Path(__file__).with_suffix(".toml")
 
 
 def selection_keys(keymap: Mapping[str, str]) -> str:
@@ -66,10 +38,11 @@ def key_lines(bindings: Iterable[BindingType], keymap: Mapping[str, str]) -> lis
     for binding in Binding.make_bindings(bindings):
         by_id.setdefault(binding.id or "", []).append(binding)
     lines: list[str] = []
-    for heading, rows in KEY_GROUPS.items():
+    groups: dict[str, list[list[str] | str]] = tomllib.loads(GROUPS_FILE.read_text(encoding="utf-8"))
+    for heading, rows in groups.items():
         lines += ["", heading] if lines else [heading]
         for row in rows:
-            if isinstance(row, tuple):
+            if isinstance(row, list):
                 key, meaning = row
             elif not (bound := by_id.get(row)):
                 continue

@@ -263,6 +263,4 @@ def _estimated_speedup(steps: Sequence[StepDone]) -> Speedup | None:
         return None
     plain_seconds = sum(step.plain_seconds for step in steps)
     error_seconds = sum(step.plain_error * step.plain_seconds for step in steps)
-    return speedup_of_sums(
-        plain_seconds, error_seconds, sum(step.draft_seconds + step.verify_seconds for step in steps)
-    )
+    return speedup_of_sums(plain_seconds, error_seconds, sum(step.seconds for step in steps))

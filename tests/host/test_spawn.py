@@ -16,11 +16,14 @@ from pathlib import Path
 
 import pytest
 
+from specchat import paths
 from specchat.chat.request import Request
 from specchat.errors import HostError, InputError
 from specchat.host import host_connection, spawn
+from specchat.host.address import TRANSPORT_VARIABLE
 from specchat.host.client import Conversation, SessionRequest, connect
-from specchat.host.environment import FOLDER_VARIABLES
+from specchat.host.environment import FOLDER_VARIABLES, VALUE_VARIABLES
+from specchat.plugins.discovery import PLUGINS_VARIABLE
 from tests.each_row import each_row
 from tests.host.conftest import FAKE_HOST
 
@@ -60,6 +63,13 @@ def test_clients_that_race_start_one_host(runtime, clients):
         hellos = [json.loads(racer.communicate(timeout=180)[0]) for racer in racers]
 
     assert 1 == len({hello["pid"] for hello in hellos})
+
+
+def test_an_engine_takes_over_every_variable_that_specchat_reads_for_a_folder():
+    read = {paths.HOME_VARIABLE, paths.RUNTIME_VARIABLE, paths.CONFIG_VARIABLE, paths.CACHE_VARIABLE}
+
+    assert read | {paths.MODELS_VARIABLE, paths.XDG_RUNTIME_VARIABLE} <= FOLDER_VARIABLES.keys()
+    assert {TRANSPORT_VARIABLE, PLUGINS_VARIABLE} <= VALUE_VARIABLES.keys()
 
 
 @pytest.fixture
