@@ -17,6 +17,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 
 import specchat
@@ -37,6 +38,7 @@ FOR_MODELS = (
     "forward/", "history/", "refactoring/python_text.py", "chat/tool_prompt.py", "app/agent/change_tools.py",
     "app/agent/read_tools.py", "edit/asked_changes.py", "edit/parse_instruction.py",
 )  # fmt: skip
+SLASH_COMMANDS = "app/commands.toml"
 FROM_CLICK = "Show this message and exit.", "Show the version and exit.", "Got unexpected extra argument"
 NOT_FOR_PEOPLE = {
     "compile", "getLogger", "debug", "info", "warning", "exception", "execute", "executemany", "import_module",
@@ -168,10 +170,22 @@ def collect(files: Iterable[Path] = ()) -> dict[str, str]:
         if not place.startswith(FOR_MODELS):
             for text in texts_of(ast.parse(path.read_text(encoding="utf-8"))):
                 found.setdefault(text, place)
+<<<<<<< HEAD
+    for text in _texts_of_slash_commands() if not files else ():
+        found.setdefault(text, SLASH_COMMANDS)
+=======
     for path in () if files else TEXT_TABLES:
         for text in _texts_in(tomllib.loads(path.read_text(encoding="utf-8"))):
             found.setdefault(text, path.relative_to(PACKAGE).as_posix())
+>>>>>>> trim2
     return found
+
+
+def _texts_of_slash_commands() -> Iterator[str]:
+    tables = tomllib.loads((PACKAGE / SLASH_COMMANDS).read_text(encoding="utf-8"))
+    entries = (each for name in ("commands", "file_commands") for each in tables[name].values())
+    texts = (each.get(key, "") for each in entries for key in ("arguments", "help"))
+    return filter(is_text, chain.from_iterable(map(columns, texts)))
 
 
 def translation(texts: Iterable[str], before: Mapping[str, str]) -> dict[str, str]:

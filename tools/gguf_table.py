@@ -74,6 +74,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "gemma3_text": {"tie_word_embeddings": True, "query_pre_attn_scalar": 16, "num_hidden_layers": 7},
     "phi3": {"sliding_window": None},  # llama.cpp does not compute the windows of Phi-3
     "mixtral": {"sliding_window": None},
+    "exaone4 (without windows)": {"sliding_window": None, "layer_types": ["full_attention"] * 4},
     "gpt_oss (plain RoPE)": {"rope_parameters": {"rope_type": "default", "rope_theta": 150000.0}},
     "olmoe": {"num_key_value_heads": 4},  # llama.cpp has norms of keys as wide as those of queries
     "qwen2_moe": {"shared_expert_intermediate_size": 32},
@@ -104,7 +105,8 @@ SPECIAL: dict[str, dict[str, Any]] = {
 }
 FAMILIES = (
     "llama", "mistral", "ministral3", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "gemma4_text",
-    "gemma4_text (31B)", "phi3", "smollm3", "seed_oss", "olmo2", "olmo3", "exaone4", "granite",
+    "gemma4_text (31B)", "phi3", "smollm3", "seed_oss", "olmo2", "olmo3", "exaone4",
+    "exaone4 (without windows)", "granite",
     "granitemoehybrid (dense)", "mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "gpt_oss", "gpt_oss (plain RoPE)",
     "qwen3_5_text",
     "qwen3_5_moe_text", "qwen3_next", "gemma4_text (experts)", "glm4", "glm4_moe", "glm4_moe_lite", "deepseek_v3",

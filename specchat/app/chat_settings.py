@@ -6,8 +6,10 @@ key back to the options and the profile, and so does the choice of a profile. Va
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from specchat.app.chat_state import ChatState, CommandResult
@@ -55,24 +57,11 @@ class ChatSetting:
             raise UsageError(f"/{self.name} needs {expected}, or '{DEFAULT}', not {text!r}") from None
 
 
+COMMAND_TABLES: Mapping[str, Mapping[str, Any]] = tomllib.loads(
+    Path(__file__).with_name("commands.toml").read_text(encoding="utf-8")
+)
 CHAT_SETTINGS: Mapping[str, ChatSetting] = {
-    setting.name: setting
-    for setting in (
-        ChatSetting("variant", "speculation.variant", "[NAME|default]"),
-        ChatSetting("system", "prompt.system", "[TEXT|default]"),
-        ChatSetting("temperature", "sampling.temperature"),
-        ChatSetting("top-p", "sampling.top_p"),
-        ChatSetting("top-k", "sampling.top_k"),
-        ChatSetting("min-p", "sampling.min_p"),
-        ChatSetting("repetition-penalty", "sampling.repetition_penalty"),
-        ChatSetting("frequency-penalty", "sampling.frequency_penalty"),
-        ChatSetting("presence-penalty", "sampling.presence_penalty"),
-        ChatSetting("seed", "sampling.seed"),
-        ChatSetting("max-tokens", "limits.answer"),
-        ChatSetting("think", "prompt.thinking", "[on|off|default]"),
-        ChatSetting("thinking-tokens", "prompt.thinking_tokens"),
-        ChatSetting("agent", "agent.mode", "[on|off|plan|default]"),
-    )
+    name: ChatSetting(name, **entry) for name, entry in COMMAND_TABLES["commands"].items() if "key" in entry
 }
 
 

@@ -1,4 +1,4 @@
-"""The slash commands of every front end: name, arguments, help, and what each command does.
+"""The slash commands of every front end: what `commands.toml` says of each, and what it does.
 
 A command works on a `ChatState` and returns a `CommandResult`. It draws nothing and reads no keys, so the line mode,
 the TUI and editors share it. This module imports neither prompt_toolkit nor torch.
@@ -12,12 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from specchat.app.chat_settings import (
-    CHAT_SETTINGS,
-    run_setting,
-    show_settings,
-    switch_model,
-)
+from specchat.app.chat_settings import CHAT_SETTINGS, COMMAND_TABLES, run_setting, show_settings, switch_model
 from specchat.app.chat_state import ChatState, CommandResult
 from specchat.app.compact import compact
 from specchat.app.export import write_conversation
@@ -44,14 +39,8 @@ FILE_ARGUMENT_COMMANDS = ("/file ", "/edit ", "/apply ", "/summarize ")  # their
 ALL_VERSIONS = "--all"
 SUMMARY_QUESTION = "Summarize this file."
 HELP_GROUPS: Mapping[str, Sequence[str]] = {
-    "This answer": ("retry", "version", "back", "copy", "code", "reword", "select", "why", "inspect"),
-    "Files": ("file", "summarize", "edit", "apply", "undo"),
-    "Conversations": (
-        "new", "sessions", "open", "fork", "rewind", "compact", "rename", "delete", "restore", "show", "export",
-    ),
-    "Model and settings": ("model", "profile", *CHAT_SETTINGS, "settings"),
-    "Screen": ("keys", "numbers", "stats", "theme", "mouse", "help", "quit"),
-}  # fmt: skip
+    title: names.format(settings=" ".join(CHAT_SETTINGS)).split() for title, names in COMMAND_TABLES["groups"].items()
+}
 AT_NAMES_HELP = 'anywhere in a request attaches the file, @"A NAME" one with spaces; so do @FOLDER/, @*.GLOB and @repo'
 
 
@@ -67,7 +56,7 @@ class CommandInfo:
 @dataclass(frozen=True)
 class Command(CommandInfo):
     run: Callable[[ChatState, str], CommandResult]
-    changes_conversation: bool = False  # another one is open then, or other turns or models
+    changes_conversation: bool = False
 
 
 def is_file_command(line: str) -> bool:
@@ -274,73 +263,27 @@ def _inspect(chat: ChatState, number: str) -> CommandResult:
     return CommandResult(inspect_answer(chat.conversation, number))
 
 
-COMMANDS: Mapping[str, Command] = {
-    command.name: command
-    for command in (
-        Command("help", "", "list the commands", lambda *_: CommandResult(help_text(line_mode_commands().values()))),
-        Command("new", "", "start a new conversation", _new, changes_conversation=True),
-        Command(
-            "retry", "", "answer the last request again; /version has the earlier answers", _retry,
-            changes_conversation=True,
-        ),
-        Command("back", "", "remove the last request and its answer", _take_back_turn, changes_conversation=True),
-        Command("undo", "", "the same, in editors; elsewhere it undoes an edit of files", _take_back_turn),
-        Command("file", "PATH", "attach a file, folder or glob to the next request", _file),
-        Command(
-            "summarize", "FILE [QUESTION]", "answer about a file that is too long to attach: it is read in parts",
-            _summarize,
-        ),
-        Command("show", "", "print this conversation", lambda chat, _argument: CommandResult(_transcript(chat))),
-        Command(
-            "version", "[N]", "show version N of the last answer, and continue with it", _version,
-            changes_conversation=True,
-        ),
-        Command(
-            "export", f"FILE [{ALL_VERSIONS}]",
-            f"write it to a new file: Markdown, or JSON for .json; {ALL_VERSIONS}: every version", _export,
-        ),
-        Command("sessions", "[WORDS]", "list earlier conversations, or those that contain WORDS", _sessions),
-        Command("open", "ID", "continue an earlier conversation", _open, changes_conversation=True),
-        Command("fork", "", "continue in a copy of this conversation", _fork, changes_conversation=True),
-        Command(
-            "compact", "", "summarize this conversation and continue in a copy that begins with the summary", compact,
-            changes_conversation=True,
-        ),
-        Command("rename", "NAME", "rename this conversation", _rename),
-        Command("delete", "[ID]", "delete this or another conversation", _delete, changes_conversation=True),
-        Command("restore", "[ID]", "restore a deleted conversation, or list them", _restore),
-        Command(
-            "profile", "[NAME]", "use another profile, from the next request on", _profile, changes_conversation=True
-        ),
-        Command(
-            "model", "[NAME|default]", "continue with another model of this disk, or list them", switch_model,
-            changes_conversation=True,
-        ),
-        *(
-            Command(setting.name, setting.arguments, setting.help, partial(run_setting, setting))
-            for setting in CHAT_SETTINGS.values()
-        ),
-        Command("settings", "", "the model, the system prompt and the sampling of this conversation", show_settings),
-        Command("stats", "", "speed, memory and sessions", _stats),
-        Command("why", "", "which drafter the last answer used, and why", _why),
-        Command("inspect", "[N]", "the last answer, or answer N, by drafter, step by step", _inspect),
-        Command("quit", "", "quit; the conversation is stored", lambda *_: CommandResult(should_quit=True)),
-    )
+RUNNERS: Mapping[str, Callable[[ChatState, str], CommandResult]] = {
+    "help": lambda *_: CommandResult(help_text(line_mode_commands().values())), "new": _new, "retry": _retry,
+    "back": _take_back_turn, "undo": _take_back_turn, "file": _file, "summarize": _summarize,
+    "show": lambda chat, _argument: CommandResult(_transcript(chat)), "version": _version, "export": _export,
+    "sessions": _sessions, "open": _open, "fork": _fork, "compact": compact, "rename": _rename, "delete": _delete,
+    "restore": _restore, "profile": _profile, "model": switch_model, "settings": show_settings, "stats": _stats,
+    "why": _why, "inspect": _inspect, "quit": lambda *_: CommandResult(should_quit=True),
+    **{name: partial(run_setting, setting) for name, setting in CHAT_SETTINGS.items()},
 }  # fmt: skip
-
-
-# Commands that change files after the user has reviewed them; `file_edits.py` runs them.
-FILE_COMMANDS: Mapping[str, CommandInfo] = {
-    command.name: command
-    for command in (
-        CommandInfo(
-            "edit",
-            "PATH... INSTRUCTION",
-            "rewrite files, reviewed hunk by hunk; -l, --check, --together and --plan as for specchat edit",
-        ),
-        CommandInfo("apply", "[N] [PATH]", "write a code block of the last answer to its file"),
-        CommandInfo("undo", "[N|FILE|--all]", "undo the last edit in this project, or another one"),
+COMMANDS: Mapping[str, Command] = {
+    name: Command(
+        name,
+        entry.get("arguments", "") if "help" in entry else CHAT_SETTINGS[name].arguments,
+        entry["help"] if "help" in entry else CHAT_SETTINGS[name].help,
+        RUNNERS[name],
+        changes_conversation=entry.get("changes_conversation", False),
     )
+    for name, entry in COMMAND_TABLES["commands"].items()
+}
+FILE_COMMANDS: Mapping[str, CommandInfo] = {
+    name: CommandInfo(name, **entry) for name, entry in COMMAND_TABLES["file_commands"].items()
 }
 
 

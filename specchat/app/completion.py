@@ -9,7 +9,7 @@ from pathlib import Path
 from specchat.app.command_registry import FILE_ARGUMENT_COMMANDS, CommandInfo
 from specchat.app.tool_sources import OfferedName
 from specchat.context.at_names import REPOSITORY, quoted_name, word_at_end
-from specchat.context.file_listing import GENERATED_FOLDERS
+from specchat.context.file_listing import walk_files
 
 MAX_COMPLETIONS = 12
 MAX_VISITED_FILES = 4000
@@ -95,13 +95,6 @@ def _paths_containing(typed: str, folder: Path) -> Iterator[str]:
     """Paths below the folder that contain the typed text; visits a limited number of files."""
     if not typed or typed.startswith(("/", "~")):
         return
-    visited = 0
-    for directory, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in GENERATED_FOLDERS)
-        for name in sorted(files):
-            visited += 1
-            path = (Path(directory) / name).relative_to(folder).as_posix()
-            if typed.lower() in path.lower():
-                yield path
-        if visited > MAX_VISITED_FILES:
-            return
+    for name in walk_files(folder, [], has_hidden=True, max_files=MAX_VISITED_FILES):
+        if typed.lower() in (path := Path(name).as_posix()).lower():
+            yield path

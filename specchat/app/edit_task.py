@@ -20,12 +20,7 @@ from specchat.app.named_operation import name_operation, refactoring_of
 from specchat.chat.events import Event, Notice
 from specchat.chat.request import BLOCKS_TASK, EDIT_TASK, Attachment, Request
 from specchat.edit.answer_blocks import choose_text
-from specchat.edit.answer_check import (
-    RETRYABLE_PROBLEMS,
-    AnswerProblem,
-    UnusableAnswerError,
-    check_chosen_text,
-)
+from specchat.edit.answer_check import RETRYABLE_PROBLEMS, AnswerProblem, UnusableAnswerError, check_chosen_text
 from specchat.edit.answer_watch import AnswerWatch
 from specchat.edit.check_commands import FailedCheckError
 from specchat.edit.contract import EditWarnings, describe, keep_contract, keep_sketch
@@ -44,13 +39,7 @@ from specchat.edit.sketch import UnclearSketchError, merge_sketch, without_fence
 from specchat.edit.source_text import Source
 from specchat.edit.syntax_check import check_names, check_syntax, check_uses
 from specchat.errors import BrokenEditError, ContextError, DeclinedError, NoChangeError, SpecchatError, UsageError
-from specchat.refactoring import (
-    Refactoring,
-    RefusedError,
-    find_missing_name,
-    plan_refactorings,
-    possible_operations,
-)
+from specchat.refactoring import Refactoring, RefusedError, find_missing_name, plan_refactorings, possible_operations
 
 ANSWER_MARGIN_TOKENS = 512
 MAX_WAYS = 3

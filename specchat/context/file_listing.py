@@ -107,11 +107,12 @@ def git_files(folder: Path) -> list[str]:
 
 
 def walk_files(
-    folder: Path, unreadable: list[str], skipped: frozenset[str] = GENERATED_FOLDERS, *, has_hidden: bool = False
-) -> Iterator[str]:
+    folder: Path, unreadable: list[str], skipped: frozenset[str] = GENERATED_FOLDERS, *, has_hidden: bool = False,
+    max_files: int = MAX_FILES,
+) -> Iterator[str]:  # fmt: skip
     """Names below the folder that are neither hidden nor generated; adds folders without access to `unreadable`.
 
-    `has_hidden`: with hidden files, and without hidden folders. It ends after more than MAX_FILES.
+    `has_hidden`: with hidden files, and without hidden folders. It ends after the folder with which they are too many.
     """
     count = 0
     for parent, folders, files in os.walk(
@@ -122,7 +123,7 @@ def walk_files(
         names = [str(relative / name) for name in sorted(files) if has_hidden or not name.startswith(".")]
         yield from names
         count += len(names)
-        if count > MAX_FILES:
+        if count > max_files:
             return
 
 

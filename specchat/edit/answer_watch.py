@@ -10,12 +10,7 @@ from __future__ import annotations
 import re
 
 from specchat.chat.edit_contract import DIVIDER, SEARCH_MARKER
-from specchat.edit.answer_check import (
-    PROSE_LANGUAGES,
-    REFUSAL,
-    AnswerProblem,
-    starts_with_sentence,
-)
+from specchat.edit.answer_check import PROSE_LANGUAGES, REFUSAL, AnswerProblem, starts_with_sentence
 from specchat.edit.answer_patches import has_search_blocks, may_be_searched, starts_changes
 from specchat.edit.asked_changes import AskedChanges, May
 from specchat.edit.source_text import Source

@@ -14,17 +14,7 @@ from functools import lru_cache, reduce
 from operator import or_
 from pathlib import Path
 
-from specchat.edit.operations import (
-    AddParameter,
-    Move,
-    Operation,
-    Removable,
-    Remove,
-    RemoveDefinition,
-    Rename,
-    SetValue,
-    SortImports,
-)
+from specchat.edit import operations as ops
 from specchat.edit.parse_instruction import parse_instruction
 from specchat.syntax.languages import language_tables
 from specchat.syntax.statements import Statement, code_words
@@ -99,23 +89,11 @@ def _is_class(statement: Statement) -> bool:
     return bool(re.search(r"class|struct|interface|enum|trait|record|type_spec|impl", statement.kind))
 
 
-def _is_guard(statement: Statement) -> bool:
-    return "__main__" in statement.text.partition("\n")[0]
-
-
-# the first letters of a kind of statement, in the words of people
-KINDS: Mapping[str, Callable[[Statement], bool]] = {
-    "import": lambda each: each.is_import, "include": lambda each: each.is_import,
-    "function": lambda each: each.is_function, "method": lambda each: each.is_function,
-    "helper": lambda each: each.is_function, "funktion": lambda each: each.is_function,
-    "class": _is_class, "klasse": _is_class, "struct": _is_class, "interface": _is_class, "enum": _is_class,
-    "constant": _is_variable, "variable": _is_variable, "global": _is_variable, "field": _is_variable,
-    "attribute": _is_variable, "key": _is_variable, "setting": _is_variable, "entr": _is_variable,
-    "propert": lambda each: _is_variable(each) or each.is_function,
-    "call": _is_call, "print": lambda each: bool(PRINTS.search(each.text)),
-    r"log(?:s|ging|ger)?\b": lambda each: bool(PRINTS.search(each.text)),
-    "output": lambda each: bool(PRINTS.search(each.text)), "debug": lambda each: bool(PRINTS.search(each.text)),
-    "guard": _is_guard, "main": _is_guard, "entry point": _is_guard, "script": _is_guard,
+TESTS: Mapping[str, Callable[[Statement], bool]] = {
+    "import": lambda each: each.is_import, "function": lambda each: each.is_function, "class": _is_class,
+    "variable": _is_variable, "property": lambda each: _is_variable(each) or each.is_function, "call": _is_call,
+    "print": lambda each: bool(PRINTS.search(each.text)),
+    "guard": lambda each: "__main__" in each.text.partition("\n")[0],
     "test": lambda each: each.name.lower().startswith("test"),
     "decorator": lambda each: "decorator" in each.kind, "annotation": lambda each: "annotation" in each.kind,
     "assert": lambda each: "assert" in each.text.partition("\n")[0],
@@ -125,16 +103,16 @@ KINDS: Mapping[str, Callable[[Statement], bool]] = {
     "line": lambda each: "\n" not in each.text.strip(),
     "link": lambda each: "http" in each.text or "](" in each.text,
 }  # fmt: skip
-# which may be about several
-MASS_NOUNS = ("print", r"log(?:s|ging|ger)?\b", "output", "debug", "guard", "main", "script")
-KINDS_OF: Mapping[Removable, str] = {
-    Removable.PRINTS: "print", Removable.LOGGING: r"log(?:s|ging|ger)?\b", Removable.UNUSED_IMPORTS: "import",
+KINDS = {word: TESTS[kind] for kind, words in TABLES["kinds"].items() for word in words}
+MASS_NOUNS: Sequence[str] = TABLES["names"]["mass_nouns"]
+KINDS_OF = {
+    ops.Removable.PRINTS: "print", ops.Removable.LOGGING: "print", ops.Removable.UNUSED_IMPORTS: "import",
 }  # fmt: skip
-OF_OPERATIONS: Mapping[type[Operation], May] = {
-    Rename: May.RENAME | May.REARRANGE, Remove: May.LOSE, RemoveDefinition: May.LOSE | May.LOSE_DEFINITIONS,
-    SetValue: May.SET | May.SET_VALUE,
-    AddParameter: May.ADD, Move: May.REFORM | May.TRANSFORM | May.REARRANGE,
-    SortImports: May.SORT_IMPORTS | May.REARRANGE,
+OF_OPERATIONS: Mapping[type[ops.Operation], May] = {
+    ops.Rename: May.RENAME | May.REARRANGE, ops.Remove: May.LOSE, ops.RemoveDefinition: May.LOSE | May.LOSE_DEFINITIONS,
+    ops.SetValue: May.SET | May.SET_VALUE,
+    ops.AddParameter: May.ADD, ops.Move: May.REFORM | May.TRANSFORM | May.REARRANGE,
+    ops.SortImports: May.SORT_IMPORTS | May.REARRANGE,
 }  # fmt: skip
 
 
@@ -144,12 +122,12 @@ class AskedChanges:
 
     words: str
     may: May = May.NOTHING
-    only: Only | Rename | None = None
-    operation: Operation | None = None
+    only: Only | ops.Rename | None = None
+    operation: ops.Operation | None = None
 
     @classmethod
     @lru_cache(maxsize=8)  # an edit asks several times for its one instruction
-    def of(cls, instruction: str | Operation, code: str = "") -> AskedChanges:
+    def of(cls, instruction: str | ops.Operation, code: str = "") -> AskedChanges:
         """Of the one operation that an instruction about this text is, else of its words."""
         if not isinstance(instruction, str):
             return cls._of_operation(instruction)
@@ -162,9 +140,10 @@ class AskedChanges:
                 return cls(instruction, reduce(or_, may, May.NOTHING), only)
 
     @classmethod
-    def _of_operation(cls, operation: Operation) -> AskedChanges:
-        is_text = isinstance(operation, Remove) and operation.what in (Removable.COMMENTS, Removable.DOCSTRINGS)
-        only = operation if isinstance(operation, Rename) else Only.COMMENTS if is_text else None
+    def _of_operation(cls, operation: ops.Operation) -> AskedChanges:
+        texts = (ops.Removable.COMMENTS, ops.Removable.DOCSTRINGS)
+        is_text = isinstance(operation, ops.Remove) and operation.what in texts
+        only = operation if isinstance(operation, ops.Rename) else Only.COMMENTS if is_text else None
         may = OF_OPERATIONS[type(operation)] | (May.LOSE_COMMENTS if is_text else May.NOTHING)
         return cls(str(operation), may, only, operation)
 
@@ -197,12 +176,12 @@ class RemovalRequest:
             case None:
                 return cls._of_words(asked.words, old)
             case (
-                RemoveDefinition(name=name)
-                | Remove(what=Removable.CALLS, called=name)
-                | Remove(what=Removable.UNUSED_IMPORTS, scope=name)
+                ops.RemoveDefinition(name=name)
+                | ops.Remove(what=ops.Removable.CALLS, called=name)
+                | ops.Remove(what=ops.Removable.UNUSED_IMPORTS, scope=name)
             ) if name:
                 return cls("it", (name,), (), tuple(old), is_precise=True)
-            case Remove(what=what) if what in KINDS_OF:
+            case ops.Remove(what=what) if what in KINDS_OF:
                 return cls(what, (), (KINDS_OF[what],), tuple(old), is_precise=True)
             case _:
                 return cls("")

@@ -12,16 +12,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import takewhile
 
-from specchat.edit.asked_changes import (
-    CODE_LIKE,
-    SET_VERBS,
-    TOPIC,
-    WORD,
-    AskedChanges,
-    May,
-    content_words,
-    subwords,
-)
+from specchat.edit.asked_changes import CODE_LIKE, SET_VERBS, TOPIC, WORD, AskedChanges, May, content_words, subwords
 from specchat.edit.edit_plan import Region
 from specchat.edit.replaced_statements import targets
 from specchat.edit.statement_pairs import PROSE_KINDS, StatementPairs

@@ -13,24 +13,13 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path, PurePath
 
-from specchat.edit.operations import (
-    AddParameter,
-    Move,
-    NameKind,
-    Operation,
-    Removable,
-    Remove,
-    RemoveDefinition,
-    Rename,
-    SetValue,
-    SortImports,
-)
+from specchat.edit import operations as ops
 from specchat.syntax.languages import language_tables
 
 MAX_CHARACTERS = 300
 TABLES = language_tables(Path(__file__).with_suffix(".toml"))
-KINDS: Mapping[NameKind, str] = {NameKind(kind): words for kind, words in TABLES["kinds"].items()}
-THINGS: Mapping[Removable, Sequence[str]] = {Removable(what): words for what, words in TABLES["things"].items()}
+KINDS: Mapping[ops.NameKind, str] = {ops.NameKind(kind): words for kind, words in TABLES["kinds"].items()}
+THINGS: Mapping[ops.Removable, Sequence[str]] = {ops.Removable(what): words for what, words in TABLES["things"].items()}
 CONSTANTS: Mapping[str, str] = {"true": "true", "false": "false", "none": "none|null|nil"}
 NO_NAMES, EVERYDAY_WORDS, NO_SCOPES = (
     frozenset(TABLES["words"][key].split()) for key in ("no_names", "everyday", "no_scopes")
@@ -56,7 +45,7 @@ def _scope(group: str) -> str:
     return rf"(?:{ARTICLE} )?(?:{KIND} )?{_quoted(group)}(?: {KIND})?"
 
 
-Found = tuple[Operation, ...]
+Found = tuple[ops.Operation, ...]
 
 
 @lru_cache(maxsize=8)  # an edit asks several times for its one instruction
@@ -82,7 +71,7 @@ def _without_file(text: str, file_name: str) -> str:
     return re.sub(rf"\A{file}\s*[,:]? ", "", text, flags=re.IGNORECASE)
 
 
-def _parse_all(text: str, code: str, earlier: Operation | None = None) -> Found:
+def _parse_all(text: str, code: str, earlier: ops.Operation | None = None) -> Found:
     text = _strip(text)
     if found := _parse_one(text, code, earlier):
         return found
@@ -98,12 +87,12 @@ def _strip(text: str) -> str:
     return AROUND["closing"].sub("", AROUND["polite"].sub("", text.strip()).rstrip(" .!?")).rstrip(" .!?,;")
 
 
-def _parse_one(text: str, code: str, earlier: Operation | None) -> Found:
+def _parse_one(text: str, code: str, earlier: ops.Operation | None) -> Found:
     """One operation; "c to d" is one after another renaming."""
     for pattern, parse in _rules():
         if (match := pattern.fullmatch(text)) and (found := parse(match, code)):
             return found
-    return _parse_one(f"rename {text}", code, None) if isinstance(earlier, Rename) else ()
+    return _parse_one(f"rename {text}", code, None) if isinstance(earlier, ops.Rename) else ()
 
 
 @dataclass(frozen=True)
@@ -111,7 +100,7 @@ class _Target:
     """A name that an instruction is about, what it is, and what it belongs to."""
 
     name: str
-    kind: NameKind
+    kind: ops.NameKind
     scope: str
 
     @classmethod
@@ -120,13 +109,13 @@ class _Target:
         groups = match.groupdict()
         named = [_kind(word) for key in ("kind", "kind_after", "kind_alone") if (word := groups.get(key))]
         old = groups["old"]
-        is_kind_word = not groups["old_quote"] and old.islower() and _kind(old) is not NameKind.ANY
+        is_kind_word = not groups["old_quote"] and old.islower() and _kind(old) is not ops.NameKind.ANY
         is_either = is_kind_word and named and not _has_name(code, old)  # "the class method": either may be the name
         if not _are_names(match, code, "old", "scope") or len(named) > 1 or is_either:
             return None
         owner, _, name = old.replace("::", ".").rpartition(".")
         is_own = owner in ("self", "cls", "this")
-        kind = named[0] if named else NameKind.ATTRIBUTE if is_own else NameKind.ANY
+        kind = named[0] if named else ops.NameKind.ATTRIBUTE if is_own else ops.NameKind.ANY
         return cls(name, kind, _join((groups.get("scope") or "").replace("::", "."), "" if is_own else owner))
 
 
@@ -137,7 +126,7 @@ def _rename(match: re.Match[str], code: str) -> Found:
     if target is None or is_moved or (outer and groups.get("scope")):
         return ()
     is_named = _are_names(match, code, "new", "later", "scope_before")
-    return (Rename(target.name, new, target.kind, _join(outer, target.scope)),) if is_named else ()
+    return (ops.Rename(target.name, new, target.kind, _join(outer, target.scope)),) if is_named else ()
 
 
 def _rename_known(match: re.Match[str], code: str) -> Found:
@@ -153,24 +142,24 @@ def _remove(match: re.Match[str], code: str) -> Found:
 
 def _remove_definition(match: re.Match[str], code: str) -> Found:
     target = _Target.of(match, code)
-    if target is None or target.kind not in (NameKind.FUNCTION, NameKind.METHOD, NameKind.CLASS):
+    if target is None or target.kind not in (ops.NameKind.FUNCTION, ops.NameKind.METHOD, ops.NameKind.CLASS):
         return ()
-    return (RemoveDefinition(target.name, target.kind, target.scope),)
+    return (ops.RemoveDefinition(target.name, target.kind, target.scope),)
 
 
-def _thing(text: str, code: str) -> Remove | None:
+def _thing(text: str, code: str) -> ops.Remove | None:
     every = re.match(r"(?:all(?: of)?(?: the)?|every|each|any) ", text, re.IGNORECASE)
     text = re.sub(rf"\A{ARTICLE} ", "", text[every.end() :] if every else text, flags=re.IGNORECASE)
     for what, (one, several) in THINGS.items():
         if re.fullmatch(several, text, re.IGNORECASE):
-            return Remove(what)
+            return ops.Remove(what)
         if re.fullmatch(one, text, re.IGNORECASE):
-            return Remove(what, is_single=not every)
+            return ops.Remove(what, is_single=not every)
     called = AROUND["called"].fullmatch(text)
     name = re.sub("[`'\"()!]", "", (called["before"] or called["after"] or called["alone"])) if called else ""
     if not called or not re.search(rf"(?<![\w.]){re.escape(name)}!?\s*\(", code):
         return None
-    return Remove(Removable.CALLS, is_single=not every and bool(called["one"] or called["one_of"]), called=name)
+    return ops.Remove(ops.Removable.CALLS, is_single=not every and bool(called["one"] or called["one_of"]), called=name)
 
 
 def _set(match: re.Match[str], code: str) -> Found:
@@ -178,14 +167,14 @@ def _set(match: re.Match[str], code: str) -> Found:
     if target is None:
         return ()
     name = _name_meant(target.name, code) or target.name
-    kind, old_value = NameKind.PARAMETER if groups.get("default") else target.kind, groups.get("old_value") or ""
-    return (SetValue(name, _value(match["value"]), kind, target.scope, _value(old_value)),)
+    kind, old_value = ops.NameKind.PARAMETER if groups.get("default") else target.kind, groups.get("old_value") or ""
+    return (ops.SetValue(name, _value(match["value"]), kind, target.scope, _value(old_value)),)
 
 
 def _set_words(match: re.Match[str], code: str) -> Found:
     """Words such as "line length" are `line_length`, `line-length` or `LINE_LENGTH`, if the text has one of these."""
     name, old_value = _name_meant(match["words"], code), match["old_value"] or ""
-    return (SetValue(name, _value(match["value"]), old_value=_value(old_value)),) if name else ()
+    return (ops.SetValue(name, _value(match["value"]), old_value=_value(old_value)),) if name else ()
 
 
 def _add_parameter(match: re.Match[str], code: str) -> Found:
@@ -193,7 +182,7 @@ def _add_parameter(match: re.Match[str], code: str) -> Found:
     if target is None or "." in new or not _are_names(match, code, "new"):
         return ()
     function = _join(target.scope, target.name)
-    return (AddParameter(function, new, _value(match["value"]), match["annotation"] or ""),)
+    return (ops.AddParameter(function, new, _value(match["value"]), match["annotation"] or ""),)
 
 
 def _move(match: re.Match[str], code: str) -> Found:
@@ -201,27 +190,21 @@ def _move(match: re.Match[str], code: str) -> Found:
     is_known = _has_name(code, match["old"]) and _has_name(code, anchor) and _are_names(match, code, "anchor")
     if target is None or not is_known:
         return ()
-    return (Move(_join(target.scope, target.name), anchor, match["side"].lower() in ("before", "above")),)
+    return (ops.Move(_join(target.scope, target.name), anchor, match["side"].lower() in ("before", "above")),)
 
 
 Parse = Callable[[re.Match[str], str], Found]
 PARSERS: Mapping[str, Parse] = {
     "set": _set, "set_words": _set_words, "rename": _rename, "rename_known": _rename_known,
-    "sort_imports": lambda _match, _code: (SortImports(),), "remove": _remove, "remove_definition": _remove_definition,
-    "move": _move, "add_parameter": _add_parameter,
+    "sort_imports": lambda _match, _code: (ops.SortImports(),), "remove": _remove,
+    "remove_definition": _remove_definition, "move": _move, "add_parameter": _add_parameter,
 }  # fmt: skip
 
 
 @cache
 def _rules() -> list[tuple[re.Pattern[str], Parse]]:
-    parts = {
-        "article": ARTICLE,
-        "kind": KIND,
-        "name": NAME,
-        "value": VALUE,
-        "old": _quoted("old"),
-        "new": _quoted("new"),
-    }
+    parts = {"article": ARTICLE, "kind": KIND, "name": NAME, "value": VALUE}
+    parts |= {group: _quoted(group) for group in ("old", "new")}
     parts |= {f"in_{group}": _scope(group) for group in ("scope", "scope_before", "later", "anchor")}
     for key, part in TABLES["parts"].items():
         parts[key] = part.format(**parts)
@@ -232,8 +215,8 @@ def _rules() -> list[tuple[re.Pattern[str], Parse]]:
     ]
 
 
-def _kind(word: str) -> NameKind:
-    return next((kind for kind, words in KINDS.items() if re.fullmatch(words, word, re.IGNORECASE)), NameKind.ANY)
+def _kind(word: str) -> ops.NameKind:
+    return next((kind for kind, words in KINDS.items() if re.fullmatch(words, word, re.IGNORECASE)), ops.NameKind.ANY)
 
 
 def _are_names(match: re.Match[str], code: str, *groups: str) -> bool:
@@ -242,7 +225,7 @@ def _are_names(match: re.Match[str], code: str, *groups: str) -> bool:
     is_known = _has_name(code, match.groupdict().get("old") or "")
     for group, word in words.items():
         lower = word[0].lower() + word[1:]
-        is_scope = group not in ("old", "new") and word.islower() and _kind(word) is not NameKind.ANY
+        is_scope = group not in ("old", "new") and word.islower() and _kind(word) is not ops.NameKind.ANY
         is_there = is_known if group == "new" else _has_name(code, word) and not (is_scope and word in NO_SCOPES)
         is_named = group == "old" and is_there and match.groupdict().get("kind")  # "the variable now"
         if (lower in NO_NAMES and not is_named) or ((lower in EVERYDAY_WORDS or is_scope) and not is_there):

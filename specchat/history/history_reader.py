@@ -241,17 +241,9 @@ PATH_TO_TIP = """path (id, depth) AS (
                     SELECT parent_id, depth + 1 FROM path JOIN turns USING (id) WHERE parent_id IS NOT NULL)"""
 THREAD_COLUMNS = "id, name, kind, folder, profile, last_turn_id, forked_from, created, updated, deleted"
 ANSWER_COLUMNS = (
-    "answer_ids",
-    "source_indices",
-    "sources",
-    "variant",
-    "seed",
-    "prompt_ids",
-    "rendered_prompt",
-    "model",
-    "thinking",
+    "answer_ids", "source_indices", "sources", "variant", "seed", "prompt_ids", "rendered_prompt", "model", "thinking",
     "tool_calls",
-)
+)  # fmt: skip
 TURN_COLUMNS = f"""turns.id, parent_id, q.content, state, totals, started, ended,
            coalesce(turns.partial, a.content, ''), {", ".join(ANSWER_COLUMNS)}"""
 

@@ -1,4 +1,4 @@
-"""The tables of the history database, and which files have them. Knows no reader and no writer.
+"""The tables of the history database (`history_schema.sql`), and which files have them. Knows no reader and no writer.
 
 messages   one text of a conversation, addressed by its content and its parent: shared beginnings are stored once
 turns      one question and its answer: model, seed, thinking, tool calls as JSON, token ids, the drafter of each
@@ -12,35 +12,13 @@ steps      the decoding steps of a turn, packed by `step_encoding.py`
 
 import sqlite3
 from collections.abc import Sequence
+from pathlib import Path
 
 from specchat.errors import HostError
 
 FIRST_VERSION = 9  # what released versions wrote at first; lower numbers are those of unreleased ones
-MIGRATIONS = (  # to FIRST_VERSION and, one each, to the versions after it
-    """
-    CREATE TABLE messages (
-        hash TEXT PRIMARY KEY, parent_hash TEXT, role TEXT NOT NULL, content TEXT NOT NULL
-    ) WITHOUT ROWID;
-    CREATE TABLE threads (
-        id TEXT PRIMARY KEY, name TEXT NOT NULL, kind TEXT NOT NULL, folder TEXT NOT NULL, profile TEXT NOT NULL,
-        settings TEXT NOT NULL, last_turn_id TEXT, forked_from TEXT, created REAL NOT NULL, updated REAL NOT NULL,
-        deleted REAL, use_number INTEGER NOT NULL DEFAULT 0
-    ) WITHOUT ROWID;
-    CREATE TABLE turns (
-        id TEXT PRIMARY KEY, thread_id TEXT NOT NULL, parent_id TEXT, question_hash TEXT NOT NULL, answer_hash TEXT,
-        partial TEXT, state TEXT NOT NULL, variant TEXT, seed TEXT, totals TEXT, prompt_ids BLOB, rendered_prompt BLOB,
-        answer_ids BLOB, source_indices BLOB, sources TEXT, writer_pid INTEGER NOT NULL, started REAL NOT NULL,
-        ended REAL, model TEXT, thinking TEXT, tool_calls TEXT
-    ) WITHOUT ROWID;
-    CREATE TABLE settings (thread_id TEXT PRIMARY KEY, settings_json TEXT NOT NULL) WITHOUT ROWID;
-    CREATE TABLE steps (turn_id TEXT PRIMARY KEY, packed BLOB NOT NULL);
-    CREATE INDEX turns_by_thread ON turns (thread_id, started);
-    CREATE INDEX turns_by_state ON turns (state) WHERE state = 'running';
-    CREATE INDEX turns_by_parent ON turns (parent_id);
-    CREATE INDEX threads_by_use ON threads (use_number);
-    CREATE VIRTUAL TABLE search USING fts5 (question, answer, turn_id UNINDEXED);
-    """,
-)
+# to FIRST_VERSION and, one each, to the versions after it
+MIGRATIONS = (Path(__file__).with_suffix(".sql").read_text(encoding="utf-8"),)
 
 
 def migrate(database: sqlite3.Connection, migrations: Sequence[str] = MIGRATIONS) -> None:

@@ -24,14 +24,7 @@ from specchat.refactoring.moves import move_statement
 from specchat.refactoring.python_imports import remove_unused_imports, sort_imports
 from specchat.refactoring.python_rename import rename_in_part, rename_in_python
 from specchat.refactoring.removals import remove_definition, remove_things
-from specchat.refactoring.splices import (
-    Area,
-    RefusedError,
-    Step,
-    UnknownLanguageError,
-    line_area,
-    whole_area,
-)
+from specchat.refactoring.splices import Area, RefusedError, Step, UnknownLanguageError, line_area, whole_area
 from specchat.refactoring.values import add_parameter, set_value
 from specchat.syntax import language_of
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from textwrap import dedent
 
 from specchat.edit.operations import NameKind, Rename, of_kind
+from specchat.refactoring import python_text as py
 from specchat.refactoring.project_mentions import check_mentions_elsewhere
 from specchat.refactoring.python_dangers import (
     check_class_bases,
@@ -27,22 +28,6 @@ from specchat.refactoring.python_dangers import (
     check_parameter,
     check_strings,
     string_role,
-)
-from specchat.refactoring.python_text import (
-    IMPORTS,
-    NO_RELATIVES,
-    PythonText,
-    Token,
-    ancestors,
-    around,
-    code_of,
-    is_of_protocol,
-    is_of_self,
-    one_of,
-    open_python,
-    relatives,
-    scope_path,
-    scopes_of,
 )
 from specchat.refactoring.splices import Area, RefusedError, Splice, Step, count_of, splice_text
 
@@ -59,9 +44,9 @@ class Symbol:
     """What is renamed: its definitions, all places, and the places of the same word that are something else."""
 
     kind: NameKind
-    definitions: tuple[Token, ...]
-    places: tuple[Token, ...]
-    others: tuple[Token, ...]
+    definitions: tuple[py.Token, ...]
+    places: tuple[py.Token, ...]
+    others: tuple[py.Token, ...]
 
     @property
     def is_member(self) -> bool:
@@ -69,15 +54,15 @@ class Symbol:
 
     @property
     def is_module_level(self) -> bool:
-        return not self.is_member and any(not scope_path(each.leaf) for each in self.definitions)
+        return not self.is_member and any(not py.scope_path(each.leaf) for each in self.definitions)
 
 
 def rename_in_python(texts: Mapping[str, str], rename: Rename, area: Area | None = None) -> dict[str, Step]:
     """The renaming as changes of each file, by its name. RefusedError says why it is not certain."""
     check_new_name(rename.old, rename.new)
-    if not any(one_of([rename.old]).search(text) for text in texts.values()):
+    if not any(py.one_of([rename.old]).search(text) for text in texts.values()):
         raise RefusedError(f"the file does not define `{rename.old}`")
-    with open_python(texts) as files:
+    with py.open_python(texts) as files:
         symbol = _find_symbol(files, rename, area)
         _check_symbol(files, symbol, rename)
         places = {file.name: _places(file, symbol, rename.old) for file in files}
@@ -120,7 +105,7 @@ def check_new_name(old: str, new: str) -> None:
 # What is meant
 
 
-def _find_symbol(files: Sequence[PythonText], rename: Rename, area: Area | None) -> Symbol:
+def _find_symbol(files: Sequence[py.PythonText], rename: Rename, area: Area | None) -> Symbol:
     tokens = [token for file in files for token in file.tokens(rename.old)]
     defining = [each for each in tokens if each.leaf.is_definition() and not _is_plain_import(each)]
     free = _free_places(files, tokens)
@@ -129,11 +114,11 @@ def _find_symbol(files: Sequence[PythonText], rename: Rename, area: Area | None)
     if free and not defining:
         kind = NameKind.ATTRIBUTE if free[0].is_attribute else NameKind.VARIABLE
         return Symbol(kind, (), free, tuple(each for each in tokens if each not in free))
-    groups = _groups(tokens, relatives(files))
+    groups = _groups(tokens, py.relatives(files))
     starts = {id(each): each.file.byte_position(each.leaf.start_pos) for each in defining}
     here = [each for each in defining if area is None or area.holds(starts[id(each)], starts[id(each)])]
     wanted = tuple(filter(None, rename.scope.split(".")))
-    here = [each for each in here if not wanted or scope_path(each.leaf)[-len(wanted) :] == wanted]
+    here = [each for each in here if not wanted or py.scope_path(each.leaf)[-len(wanted) :] == wanted]
     fitting = of_kind(here, rename.kind, _kind)
     chosen = {id(groups[id(each)]): groups[id(each)] for each in fitting}
     if len(chosen) != 1:
@@ -148,18 +133,18 @@ def _find_symbol(files: Sequence[PythonText], rename: Rename, area: Area | None)
     return Symbol(kinds.pop(), definitions, tuple(group), tuple(each for each in tokens if each not in group))
 
 
-def _free_places(files: Sequence[PythonText], tokens: Sequence[Token]) -> tuple[Token, ...]:
+def _free_places(files: Sequence[py.PythonText], tokens: Sequence[py.Token]) -> tuple[py.Token, ...]:
     """The places of a name that lines without the rest of their file use and do not define: they are one thing."""
     if any(Path(file.name).is_file() or "import *" in file.text for file in files):
         return ()
     unknown = (each for each in tokens if not (each.keys or each.is_keyword or each.is_imported))
-    return tuple(each for each in unknown if not each.is_attribute or is_of_self(each.leaf))
+    return tuple(each for each in unknown if not each.is_attribute or py.is_of_self(each.leaf))
 
 
-def _groups(tokens: Sequence[Token], related: Mapping[str, set[str]]) -> dict[int, list[Token]]:
+def _groups(tokens: Sequence[py.Token], related: Mapping[str, set[str]]) -> dict[int, list[py.Token]]:
     """Each token with all that are certainly the same thing: they share a definition, or are members of relatives."""
-    by_key: dict[object, list[Token]] = {}
-    found: dict[int, list[Token]] = {}
+    by_key: dict[object, list[py.Token]] = {}
+    found: dict[int, list[py.Token]] = {}
     for token in tokens:
         group = [token]
         for key in (*token.keys, *_member_keys(token, related)):
@@ -172,17 +157,17 @@ def _groups(tokens: Sequence[Token], related: Mapping[str, set[str]]) -> dict[in
     return found
 
 
-def _member_keys(token: Token, related: Mapping[str, set[str]]) -> list[str]:
+def _member_keys(token: py.Token, related: Mapping[str, set[str]]) -> list[str]:
     """A member that is defined in a class belongs to those of the classes that are related to it."""
-    if is_of_self(token.leaf) and not scope_path(token.leaf):
+    if py.is_of_self(token.leaf) and not py.scope_path(token.leaf):
         return ["self"]  # of lines without their class
     if not token.leaf.is_definition() or _kind(token) not in MEMBERS:
         return []
-    owner = scope_path(token.leaf)[-1]
-    return sorted(related.get(owner, {owner}) - NO_RELATIVES)
+    owner = py.scope_path(token.leaf)[-1]
+    return sorted(related.get(owner, {owner}) - py.NO_RELATIVES)
 
 
-def _why_not_one(tokens: Sequence[Token], fitting: Sequence[Token], rename: Rename) -> str:
+def _why_not_one(tokens: Sequence[py.Token], fitting: Sequence[py.Token], rename: Rename) -> str:
     if fitting:
         several = len({each.file.name for each in fitting}) > 1
         places = [f"the {_kind(each)} of line {each.line}" + several * f" of {each.file.name}" for each in fitting]
@@ -192,8 +177,8 @@ def _why_not_one(tokens: Sequence[Token], fitting: Sequence[Token], rename: Rena
     return f"the file does not define {' '.join(filter(None, [rename.kind, f'`{rename.old}`']))}"
 
 
-def _kind(token: Token) -> NameKind:
-    leaf, in_class = token.leaf, scopes_of(token.leaf)[0].type == "classdef"
+def _kind(token: py.Token) -> NameKind:
+    leaf, in_class = token.leaf, py.scopes_of(token.leaf)[0].type == "classdef"
     definition = leaf.get_definition(import_name_always=True)
     match definition.type if definition is not None else "":
         case "classdef":
@@ -202,26 +187,26 @@ def _kind(token: Token) -> NameKind:
             return NameKind.METHOD if in_class else NameKind.FUNCTION
         case "param":
             return NameKind.PARAMETER
-        case kind if kind in IMPORTS:
+        case kind if kind in py.IMPORTS:
             return NameKind.IMPORT
         case _:
-            return NameKind.ATTRIBUTE if is_of_self(leaf) or in_class else NameKind.VARIABLE
+            return NameKind.ATTRIBUTE if py.is_of_self(leaf) or in_class else NameKind.VARIABLE
 
 
-def _is_plain_import(token: Token) -> bool:
+def _is_plain_import(token: py.Token) -> bool:
     return token.is_imported and not token.is_alias
 
 
 # What must be certain
 
 
-def _check_symbol(files: Sequence[PythonText], symbol: Symbol, rename: Rename) -> None:
+def _check_symbol(files: Sequence[py.PythonText], symbol: Symbol, rename: Rename) -> None:
     for token in symbol.others:
         _check_other(token, symbol, rename)
     for token in symbol.places:
         if any(
-            each.type == "fstring_expr" and re.search(r"[^=!<>]=\s*[}:!]", code_of(each))
-            for each in ancestors(token.leaf)
+            each.type == "fstring_expr" and re.search(r"[^=!<>]=\s*[}:!]", py.code_of(each))
+            for each in py.ancestors(token.leaf)
         ):
             raise RefusedError(
                 f"a string in line {token.line} of {token.file.name} shows `{rename.old}` as it is written"
@@ -237,7 +222,7 @@ def _check_symbol(files: Sequence[PythonText], symbol: Symbol, rename: Rename) -
         check_parameter(files, symbol.definitions, rename)
 
 
-def _check_imports(files: Sequence[PythonText], symbol: Symbol, rename: Rename) -> None:
+def _check_imports(files: Sequence[py.PythonText], symbol: Symbol, rename: Rename) -> None:
     """RefusedError for an import of the name from elsewhere, or one that would no longer have it."""
     here = {(str(each.file.path), *each.leaf.start_pos) for each in symbol.definitions}
     for token in symbol.places:
@@ -248,9 +233,9 @@ def _check_imports(files: Sequence[PythonText], symbol: Symbol, rename: Rename) 
         raise RefusedError(f"`import *` brings only one of `{rename.old}` and `{rename.new}`")
 
 
-def _check_other(token: Token, symbol: Symbol, rename: Rename) -> None:
+def _check_other(token: py.Token, symbol: Symbol, rename: Rename) -> None:
     """RefusedError for a place that stays and that may be anything."""
-    if symbol.is_member and is_of_protocol(token.leaf):
+    if symbol.is_member and py.is_of_protocol(token.leaf):
         raise RefusedError(f"a protocol in line {token.line} of {token.file.name} asks for `{rename.old}`")
     if token.keys:
         return
@@ -264,12 +249,12 @@ def _check_other(token: Token, symbol: Symbol, rename: Rename) -> None:
         raise RefusedError(f"`{rename.old}` in line {token.line} of {token.file.name} may be something else")
 
 
-def _check_new_name_is_free(files: Sequence[PythonText], symbol: Symbol, new: str) -> None:
+def _check_new_name_is_free(files: Sequence[py.PythonText], symbol: Symbol, new: str) -> None:
     """RefusedError when the new name is there already, or may be: as a name around, a keyword, or an attribute."""
     outermost = {id(_outermost(each)) for each in symbol.places}
     for file in files:
         for leaf in file.tree.get_used_names().get(new, []):
-            token = Token(file, leaf, frozenset())
+            token = py.Token(file, leaf, frozenset())
             is_near = symbol.is_module_level or not symbol.definitions or id(_outermost(token)) in outermost
             is_taken = token.is_attribute if symbol.is_member else (is_near and not token.is_attribute)
             is_member = symbol.is_member and leaf.is_definition() and _kind(token) in MEMBERS
@@ -279,9 +264,9 @@ def _check_new_name_is_free(files: Sequence[PythonText], symbol: Symbol, new: st
         raise RefusedError(f"`{new}` is a builtin name")
 
 
-def _outermost(token: Token) -> object:
+def _outermost(token: py.Token) -> object:
     """The statement of the module in which a place is."""
-    nodes = [token.leaf, *ancestors(token.leaf)]
+    nodes = [token.leaf, *py.ancestors(token.leaf)]
     return nodes[-2] if len(nodes) > 1 else nodes[0]
 
 
@@ -315,7 +300,7 @@ def _flags(symbol: symtable.Symbol) -> tuple[bool, ...]:
 # What changes
 
 
-def _places(file: PythonText, symbol: Symbol, name: str) -> set[int]:
+def _places(file: py.PythonText, symbol: Symbol, name: str) -> set[int]:
     """The positions, in bytes, where a file has the new name."""
     places = {file.byte_position(each.leaf.start_pos) for each in symbol.places if each.file is file}
     if symbol.is_module_level:
@@ -325,22 +310,22 @@ def _places(file: PythonText, symbol: Symbol, name: str) -> set[int]:
     return places
 
 
-def _named_strings(file: PythonText, name: str) -> Iterator[int]:
+def _named_strings(file: py.PythonText, name: str) -> Iterator[int]:
     """The strings of `__all__`, `T = TypeVar("T")` and of annotations that name it."""
     for leaf in file.strings():
-        code = code_of(leaf)
-        if one_of([name]).search(code) and string_role(leaf, name):
-            for match in one_of([name]).finditer(code):
+        code = py.code_of(leaf)
+        if py.one_of([name]).search(code) and string_role(leaf, name):
+            for match in py.one_of([name]).finditer(code):
                 yield file.byte_position((leaf.start_pos[0], leaf.start_pos[1] + match.start()))
 
 
-def _documented_places(file: PythonText, symbol: Symbol, name: str) -> Iterator[int]:
+def _documented_places(file: py.PythonText, symbol: Symbol, name: str) -> Iterator[int]:
     """Where the docstring of the function documents the parameter; for `__init__` also that of the class."""
     for each in (each for each in symbol.definitions if each.file is file):
-        outer = around(each.leaf)
+        outer = py.around(each.leaf)
         for node in outer[: 2 if outer and outer[0].name.value == "__init__" else 1]:
             if (documented := node.get_doc_node()) is not None:
-                start, code = file.byte_position(documented.start_pos), code_of(documented)
+                start, code = file.byte_position(documented.start_pos), py.code_of(documented)
                 yield from (start + len(code[:place].encode()) for place in _parameter_names(code, name))
 
 
@@ -359,10 +344,10 @@ def _parameter_names(docstring: str, name: str) -> Iterator[int]:
 
 
 def _summary(symbol: Symbol, rename: Rename, count: int) -> str:
-    mention = one_of([rename.old])
+    mention = py.one_of([rename.old])
     files = {id(each.file): each.file for each in symbol.places}.values()
     prose = [file.comments() for file in files]
-    prose += [code_of(leaf) for file in files for leaf in (*file.docstrings(), *file.strings())]
+    prose += [py.code_of(leaf) for file in files for leaf in (*file.docstrings(), *file.strings())]
     left = sum(len(mention.findall(each)) for each in prose)
     note = f"; {count_of(left, 'mention')} in strings and comments left" if left else ""
     return f"rename {symbol.kind} `{rename.old}` to `{rename.new}`: {count_of(count, 'place')}{note}"

@@ -8,7 +8,7 @@
     command_rules.py  which command lines a rule of `run` is about
     read_tools.py     read, list and search; python_search.py is the program that searches
     change_tools.py   edit, for which it asks the model for the new text, write, and run
-    tool_schemas.py   the check of arguments that a model wrote
+    tool_schemas.py   our tools as a model reads them (own_tools.toml), and the check of arguments that it wrote
 
 Further tools come from plugins (`app/tool_sources.py`), are offered beside these, and ask by the same rules.
 """

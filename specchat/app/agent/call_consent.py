@@ -32,13 +32,7 @@ class ConsentQuestion:
 
 
 AskConsent = Callable[[ConsentQuestion], Answer]
-ANSWER_KEYS = {
-    "y": Answer.ONCE,
-    "a": Answer.ALWAYS,
-    "n": Answer.NO,
-    "s": Answer.STOP,
-    "q": Answer.STOP,
-}
+ANSWER_KEYS = {"y": Answer.ONCE, "a": Answer.ALWAYS, "n": Answer.NO, "s": Answer.STOP, "q": Answer.STOP}
 
 
 @dataclass(frozen=True)

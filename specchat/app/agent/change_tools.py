@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.app.agent.agent_tool import Effect, ToolOutcome, WritableChange
-from specchat.app.agent.tool_schemas import schema_text
+from specchat.app.agent.tool_schemas import own_tool
 from specchat.app.chat_state import ChatState
 from specchat.app.consent import EditConsent
 from specchat.app.edit import rewrite_text
@@ -105,11 +105,7 @@ class _ChangeTool(ABC):
 
 @dataclass(frozen=True)
 class WriteTool(_ChangeTool):
-    tool: Tool = Tool(
-        "write",
-        "Create a text file, or replace the whole text of one. For a change in a part of a file, use edit.",
-        schema_text({"path": {"type": "string"}, "content": {"type": "string"}}, "path", "content"),
-    )
+    tool: Tool = own_tool("write")
 
     def describe(self, arguments: Mapping[str, Any]) -> str:
         return f"write {arguments['path']}"
@@ -129,22 +125,7 @@ class WriteTool(_ChangeTool):
 @dataclass(frozen=True)
 class EditTool(_ChangeTool):
     rewrite: Rewrite
-    tool: Tool = Tool(
-        "edit",
-        "Change a text file. Either say in `instruction` what is to change and the file is rewritten so, or give "
-        "`new_text` for the lines first_line to last_line, or for the file, where a line `# ... existing code ...` "
-        "stands for lines that stay. No old text has to be repeated.",
-        schema_text(
-            {
-                "path": {"type": "string"},
-                "instruction": {"type": "string", "description": "what is to change, with every name and value"},
-                "first_line": {"type": "integer", "minimum": 1, "description": "only lines from here"},
-                "last_line": {"type": "integer", "minimum": 1, "description": "only lines up to here"},
-                "new_text": {"type": "string", "description": "the new lines, in the place of an instruction"},
-            },
-            "path",
-        ),
-    )
+    tool: Tool = own_tool("edit")
 
     def describe(self, arguments: Mapping[str, Any]) -> str:
         lines = f":{arguments['first_line']}-{arguments.get('last_line', '')}" if "first_line" in arguments else ""
@@ -207,11 +188,7 @@ class RunTool:
     max_characters: int
     limit_seconds: float
     effect: Effect = Effect.EXECUTE
-    tool: Tool = Tool(
-        "run",
-        "Run a shell command in the project folder and return its output. It gets no input and has a time limit.",
-        schema_text({"command": {"type": "string", "minLength": 1}}, "command"),
-    )
+    tool: Tool = own_tool("run")
 
     def describe(self, arguments: Mapping[str, Any]) -> str:
         return f"run {arguments['command']}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from specchat.app.agent import python_search
 from specchat.app.agent.agent_tool import Effect, ToolOutcome
-from specchat.app.agent.tool_schemas import schema_text
+from specchat.app.agent.tool_schemas import DEFAULT_LINES, own_tool
 from specchat.app.project_files import ProjectFiles, subject_path
 from specchat.bounded_command import CommandRun, run_bounded
 from specchat.chat.tools import Tool
@@ -18,7 +18,6 @@ from specchat.context.file_listing import list_folder
 from specchat.edit.hunks import split_lines
 from specchat.errors import InputError, SpecchatError
 
-DEFAULT_LINES = 400
 SEARCH_SECONDS = 20.0
 MAX_CHOICES = 50  # each stands in the prompt, too
 
@@ -54,18 +53,7 @@ class _ReadingTool(ABC):
 class ReadTool(_ReadingTool):
     """Lines of a file, as they are: a model that copies them copies the file."""
 
-    tool: Tool = Tool(
-        "read",
-        "Read a text file of the project. A long file comes in parts: the last line of the result says how to go on.",
-        schema_text(
-            {
-                "path": {"type": "string", "description": "the file, relative to the project folder"},
-                "first_line": {"type": "integer", "minimum": 1, "description": "the first line, from 1"},
-                "lines": {"type": "integer", "minimum": 1, "description": f"how many; {DEFAULT_LINES} if left out"},
-            },
-            "path",
-        ),
-    )
+    tool: Tool = own_tool("read")
 
     def describe(self, arguments: Mapping[str, Any]) -> str:
         first = arguments.get("first_line")
@@ -98,16 +86,7 @@ class ReadTool(_ReadingTool):
 class ListTool(_ReadingTool):
     """The files that git does not ignore."""
 
-    tool: Tool = Tool(
-        "list",
-        "List the files of a folder and below it, without those that git ignores.",
-        schema_text(
-            {
-                "folder": {"type": "string", "description": "the folder; the project folder if left out"},
-                "pattern": {"type": "string", "description": "a glob such as *.py or src/**/test_*.py"},
-            }
-        ),
-    )
+    tool: Tool = own_tool("list")
 
     def describe(self, arguments: Mapping[str, Any]) -> str:
         return " ".join(filter(None, ["list", arguments.get("folder") or ".", arguments.get("pattern", "")]))
@@ -145,19 +124,7 @@ def glob_parts(pattern: str) -> tuple[str, ...]:
 class SearchTool(_ReadingTool):
     """Lines that match a regular expression."""
 
-    tool: Tool = Tool(
-        "search",
-        "Search the text files of the project with a regular expression of Python. Prints path:line:text of matches.",
-        schema_text(
-            {
-                "pattern": {"type": "string", "minLength": 1, "description": "the regular expression"},
-                "folder": {"type": "string", "description": "where; the project folder if left out"},
-                "files": {"type": "string", "description": "a glob of the files, such as *.py"},
-                "ignore_case": {"type": "boolean"},
-            },
-            "pattern",
-        ),
-    )
+    tool: Tool = own_tool("search")
 
     def describe(self, arguments: Mapping[str, Any]) -> str:
         where = " ".join(filter(None, [arguments.get("folder", ""), arguments.get("files", "")]))

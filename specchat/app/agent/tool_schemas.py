@@ -9,25 +9,34 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import PurePosixPath
+from functools import cache
+from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 from specchat.chat.tools import Tool
 from specchat.errors import UsageError, last_output_line
 from specchat.python_child import PACKAGE_FOLDER, python_command
 
+DEFAULT_LINES = 400  # of `read`
 MAX_MESSAGE_CHARACTERS = 300
 CHECK_SECONDS = 10.0  # of which Python takes half a second to start
 SLOW_KEYWORDS = ("pattern", "$ref", "$dynamicRef", "$recursiveRef")  # patternProperties among them
 
 
-def schema_text(properties: Mapping[str, Any], *required: str) -> str:
-    """The schema of an object with these properties and no others."""
-    return json.dumps(
-        {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
-    )
+def own_tool(name: str) -> Tool:
+    """One of our own tools, which takes the arguments of `own_tools.toml` and no others."""
+    entry = _own_tools()[name]
+    schema = {"type": "object", "properties": entry["properties"], "required": entry.get("required", [])}
+    return Tool(name, entry["description"], json.dumps({**schema, "additionalProperties": False}))
+
+
+@cache
+def _own_tools() -> Mapping[str, Any]:
+    text = Path(__file__).with_name("own_tools.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text.replace("{default_lines}", str(DEFAULT_LINES)))
 
 
 def with_paths(tool: Tool, name: str | None, files: Sequence[str]) -> Tool:
