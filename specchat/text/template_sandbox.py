@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
+from pathlib import Path
 from string import Formatter
 from types import BuiltinMethodType, MethodType
 from typing import Any
@@ -242,24 +244,6 @@ def _charge_format(text: str, arguments: tuple[Any, ...], options: Mapping[str, 
         _charge_reading(*arguments, **options)
 
 
-# Filters that neither this table nor TemplateEnvironment names do not exist.
-FILTERS: Mapping[str, Function] = {
-    **dict.fromkeys(("attr", "count", "d", "default", "first", "items", "last", "length", "random"), _charge_nothing),
-    **dict.fromkeys(("abs", "map", "reject", "rejectattr", "select", "selectattr"), _charge_nothing),
-    **dict.fromkeys(("list", "reverse"), _charge_elements),
-    **dict.fromkeys(("capitalize", "e", "escape", "float", "forceescape", "int", "lower", "safe"), _charge_reading),
-    **dict.fromkeys(("string", "title", "truncate", "upper", "urlencode", "wordcount"), _charge_reading),
-    **dict.fromkeys(("dictsort", "groupby", "max", "min", "sort", "unique"), _charge_reading),
-    **dict.fromkeys(("batch", "center", "indent", "join", "replace", "round", "slice", "trim"), _charge_pairs),
-    "format": _charge_percent_format, "sum": _charge_sum,
-}  # fmt: skip
-TESTS: Mapping[str, Function] = dict.fromkeys(
-    ("!=", "<", "<=", "==", ">", ">=", "eq", "equalto", "ge", "greaterthan", "gt", "in", "le", "lessthan", "lower",
-     "lt", "ne", "upper"),
-    _charge_reading,
-)  # fmt: skip
-
-
 def _charge_method(owner: Any, name: str, arguments: tuple[Any, ...]) -> None:
     """Charge a method of a plain value; those of Jinja's own objects read one element."""
     for kind, methods in METHODS.items():
@@ -279,21 +263,20 @@ def _charge_text_join(separator: str, items: Any = ()) -> None:
     spend_on_pairs(separator, items)
 
 
-METHODS: Mapping[type, Mapping[str, Function]] = {
-    str: {
-        **dict.fromkeys(("capitalize", "casefold", "isalnum", "isalpha", "isascii", "isdecimal"), _charge_reading),
-        **dict.fromkeys(("isdigit", "islower", "isnumeric", "isspace", "istitle", "isupper"), _charge_reading),
-        **dict.fromkeys(("lower", "swapcase", "title", "upper"), _charge_reading),
-        **dict.fromkeys(("count", "endswith", "find", "index", "lstrip", "partition", "removeprefix"), _charge_search),
-        **dict.fromkeys(("removesuffix", "rfind", "rindex", "rpartition", "rstrip", "startswith"), _charge_search),
-        **dict.fromkeys(("center", "ljust", "replace", "rjust", "zfill"), _charge_pairs), "strip": _charge_search,
-        **dict.fromkeys(("rsplit", "split"), spend_on_pieces),
-        "join": _charge_text_join, "splitlines": _charge_elements,
-    },
-    list: dict.fromkeys(("copy", "count", "index"), _charge_reading),
-    tuple: dict.fromkeys(("count", "index"), _charge_reading),
-    dict: dict.fromkeys(("copy", "get", "items", "keys", "values"), _charge_nothing),
+RULES: Mapping[str, Function] = {
+    "nothing": _charge_nothing, "reading": _charge_reading, "pairs": _charge_pairs, "search": _charge_search,
+    "elements": _charge_elements, "sum": _charge_sum, "percent_format": _charge_percent_format,
+    "pieces": spend_on_pieces, "text_join": _charge_text_join,
 }  # fmt: skip
+
+
+def _charges(names_by_rule: Mapping[str, Iterable[str]]) -> dict[str, Function]:
+    return {name: RULES[rule] for rule, names in names_by_rule.items() for name in names}
+
+
+PERMITTED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+FILTERS, TESTS = _charges(PERMITTED["filters"]), _charges(PERMITTED["tests"])  # and `tojson`, which charges itself
+METHODS = {kind: _charges(PERMITTED["methods"][kind.__name__]) for kind in (str, list, tuple, dict)}
 
 
 def _to_json(
