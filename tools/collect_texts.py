@@ -170,14 +170,11 @@ def collect(files: Iterable[Path] = ()) -> dict[str, str]:
         if not place.startswith(FOR_MODELS):
             for text in texts_of(ast.parse(path.read_text(encoding="utf-8"))):
                 found.setdefault(text, place)
-<<<<<<< HEAD
     for text in _texts_of_slash_commands() if not files else ():
         found.setdefault(text, SLASH_COMMANDS)
-=======
     for path in () if files else TEXT_TABLES:
         for text in _texts_in(tomllib.loads(path.read_text(encoding="utf-8"))):
             found.setdefault(text, path.relative_to(PACKAGE).as_posix())
->>>>>>> trim2
     return found
 
 
