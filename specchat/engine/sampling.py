@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -108,7 +108,7 @@ class Sampler:
     def has_penalties(self) -> bool:
         return self.penalties != Penalties()
 
-    @cached_property
+    @property
     def penalties(self) -> Penalties:
         return Penalties(self.repetition_penalty, self.frequency_penalty, self.presence_penalty, self.biases)
 
@@ -142,9 +142,9 @@ class Sampler:
             return None
         return NoiseInputs(self.noise_keys(rows.positions), self.temperature, 1.0, self.vocab_size)
 
-    @cached_property
+    @lru_cache(maxsize=16)  # noqa: B019 - a few samplers at most
     def over_all_columns(self) -> Sampler:
-        """For a reduced vocabulary, which has no padding."""
+        """For a reduced vocabulary, which has no padding. Drafters ask for it in every step."""
         return replace(self, vocab_size=None)
 
     def noise_keys(self, positions: list[int]) -> list[tuple[int, int]]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from specchat.devices import device_name, kind_of, missing_triton
+from specchat.devices import device_name, kind_of, missing_triton, synchronize
 from specchat.errors import first_line
 from specchat.paths import remember, remembered_file
 
@@ -79,9 +79,9 @@ def _seconds_of(call: Callable[[], object], capture: Capture, device: torch.devi
 
     replay, seconds = capture(run), list[float]()
     for _ in range(TIMED_REPLAYS):
-        torch.cuda.synchronize(device)
+        synchronize(device)
         started_at = perf_counter()
         replay()
-        torch.cuda.synchronize(device)
+        synchronize(device)
         seconds.append(perf_counter() - started_at)
     return min(seconds) / TIMED_CALLS

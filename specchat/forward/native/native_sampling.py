@@ -59,7 +59,7 @@ def rank_rows(
         return sampler.rank(logits, rows, count=count)
     logits, (row_count, size) = logits.contiguous(), logits.shape
     count, tokens = min(count, size), rows.token_ids
-    rules = sampling_rules(sampler if tokens is None else sampler.over_all_columns, size)
+    rules = sampling_rules(sampler if tokens is None else sampler.over_all_columns(), size)
     if tokens is not None:
         check_border("rank_rows", tokens, (tokens, (size,)))
     keys = _noise_keys(sampler, rows, row_count)
