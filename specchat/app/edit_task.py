@@ -328,7 +328,8 @@ class _Edit:
                 self.edit_run.candidate = to_whole_text(new)
                 check(self.edit_run.candidate)
             except (UnusableAnswerError, BrokenEditError) as error:
-                if not self.repairs_left or not _is_retryable(error):
+                is_final = isinstance(error, UnusableAnswerError) and error.problem not in RETRYABLE_PROBLEMS
+                if is_final or not self.repairs_left:
                     raise
                 self.repairs_left -= 1
                 self.edit_run.is_repaired = True
@@ -364,12 +365,6 @@ def _repair_request(first: Request, text: Source, instruction: str, error: Excep
 def max_answer_tokens(text: Source) -> int:
     """Token limit of the answer: an upper bound for the old text plus a margin for additions."""
     return len(text.text.encode()) // MIN_BYTES_PER_TOKEN + ANSWER_MARGIN_TOKENS
-
-
-def _is_retryable(error: UnusableAnswerError | BrokenEditError) -> bool:
-    if isinstance(error, BrokenEditError):
-        return True
-    return error.problem in RETRYABLE_PROBLEMS
 
 
 def multi_file_jobs(sources: Sequence[Source], instruction: str, window_tokens: int) -> list[EditJob]:

@@ -108,11 +108,12 @@ def git_files(folder: Path) -> list[str]:
 
 def walk_files(
     folder: Path, unreadable: list[str], skipped: frozenset[str] = GENERATED_FOLDERS, *, has_hidden: bool = False,
-    max_files: int = MAX_FILES,
+    max_files: int | None = None,
 ) -> Iterator[str]:  # fmt: skip
     """Names below the folder that are neither hidden nor generated; adds folders without access to `unreadable`.
 
-    `has_hidden`: with hidden files, and without hidden folders. It ends after the folder with which they are too many.
+    `has_hidden`: with hidden files, and without hidden folders. It ends after the folder with which they are more than
+    `max_files`, or than MAX_FILES.
     """
     count = 0
     for parent, folders, files in os.walk(
@@ -123,7 +124,7 @@ def walk_files(
         names = [str(relative / name) for name in sorted(files) if has_hidden or not name.startswith(".")]
         yield from names
         count += len(names)
-        if count > max_files:
+        if count > (max_files or MAX_FILES):
             return
 
 

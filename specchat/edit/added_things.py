@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from specchat.edit.asked_changes import CODE_LIKE, EVERYDAY_WORDS, WORD, WORDS, May, text_before
+from specchat.edit.asked_changes import CODE_LIKE, EVERYDAY_WORDS, WORD, WORDS, May, has_word, text_before
 from specchat.edit.edit_plan import Region, named_regions
 from specchat.edit.hunks import diff_lines
 from specchat.edit.source_text import Source, make_source
@@ -42,7 +42,7 @@ def missing_addition(source: Source, text: str, instruction: str) -> str:
         return ""
     thing = text_before(re.compile(END_OF_THING, re.IGNORECASE), instruction[verb.end() :])
     for name in _names(thing, source.text):
-        if not any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", line) for line in lines):
+        if not any(has_word(line, name) for line in lines):
             return f"`{name}`"
     known = [(match.end(), match[0], sign) for words, sign in THINGS.items()
              for match in re.finditer(rf"\b(?:{words})(?!\w)", thing, re.IGNORECASE)]  # fmt: skip

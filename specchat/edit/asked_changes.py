@@ -260,7 +260,12 @@ def _mentions(statement: Statement, term: str) -> bool:
     """Whether a term names a statement: its name, or a part of a statement without one."""
     if statement.name and not statement.is_call:
         return term in (statement.name, *statement.name.split("."))
-    return re.search(rf"(?<!\w){re.escape(term)}(?!\w)", statement.text) is not None
+    return has_word(statement.text, term)
+
+
+def has_word(text: str, word: str) -> bool:
+    """Whether a word stands in a text as a whole; its ends may be signs."""
+    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) is not None
 
 
 def content_words(instruction: str) -> set[str]:

@@ -76,12 +76,8 @@ def copy_project(root: Path, copy_root: Path, extra_files: Sequence[Path]) -> No
 def _files_to_copy(root: Path) -> list[Path]:
     tracked = [Path(name) for name in dict.fromkeys(git_files(root))] if (root / ".git").exists() else []
     names = tracked or [each.relative_to(root) for each in root.iterdir()]
-    return [name for name in names if _is_file_or_link(root / name)]
-
-
-def _is_file_or_link(path: Path) -> bool:
-    """git also lists deleted files and submodules; skip those."""
-    return path.is_symlink() or path.is_file()
+    # git also lists deleted files and submodules
+    return [name for name in names if (root / name).is_symlink() or (root / name).is_file()]
 
 
 def _run_check(command: str, copy_root: Path, file: Path, cancelled: Flag) -> None:

@@ -268,7 +268,7 @@ class Comparison:
         inner = {index for index in self._lost if self._old[index].is_inner and not self._old[index].is_call}
         replaced_lines = self._lines_of(self._old, inner)
         lines, kept, shift = split_lines(self.source.text), list[Change](), 0
-        for change in self._line_changes:
+        for change in diff_lines(lines, split_lines(self.text)):
             first = change.first + shift
             shift += len(change.new) - len(change.old)
             old, new = range(change.first + 1, change.end + 1), range(first + 1, first + len(change.new) + 1)
@@ -300,7 +300,8 @@ class Comparison:
         if May.GENERATE in self.asked.may:
             gone = {index for index in gone if self._old[index].name not in GENERATED_METHODS}
         free = {index for index in gone if self._may_be_replaced(index)}
-        free = {index for index in free if gone.intersection(with_below(self._old, index)) <= self._replaced}
+        taken_over = replaced(self._pairs) if free else set[int]()
+        free = {index for index in free if gone.intersection(with_below(self._old, index)) <= taken_over}
         parts = {index: self._lost_part(index) for index in gone - free if self._old[index].owner not in gone}
         missing = {index: each for index, each in parts.items() if each.words}
         asked = self._removal.covered(missing.values())
@@ -320,14 +321,6 @@ class Comparison:
         statement = self._old[index]
         is_concerned = statement.is_inner and not self._is_precise and not is_outside(statement, self._regions)
         return is_concerned and not statement.is_call
-
-    @cached_property
-    def _replaced(self) -> set[int]:
-        return replaced(self._pairs)
-
-    @cached_property
-    def _line_changes(self) -> list[Change]:
-        return list(diff_lines(split_lines(self.source.text), split_lines(self.text)))
 
     @cached_property
     def _regions(self) -> tuple[Region, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from specchat.edit.asked_changes import AskedChanges, May
+from specchat.edit.asked_changes import AskedChanges, May, has_word
 from specchat.edit.operations import Rename
 from specchat.edit.source_text import Source
 from specchat.errors import ContextError, InputError, UsageError
@@ -63,7 +63,7 @@ def named_regions(source: Source, instruction: str) -> tuple[Region, ...]:
 def _regions_with(source: Source, found: Sequence[Definition], name: str) -> tuple[Region, ...]:
     """Every innermost definition that mentions a name, and every other line that does."""
     lines = enumerate(source.text.split("\n"), 1)
-    regions = dict.fromkeys(_region_around(found, number) for number, line in lines if _mentions(line, name))
+    regions = dict.fromkeys(_region_around(found, number) for number, line in lines if has_word(line, name))
     return tuple(regions) if len(regions) <= MAX_REGIONS else ()
 
 
@@ -76,12 +76,8 @@ def _region_around(found: Sequence[Definition], line: int) -> Region:
 
 
 def _definitions_named_in(found: Sequence[Definition], words: str) -> list[Definition]:
-    whole = [each for each in found if each.container and _mentions(words, each.qualified_name)]
-    return whole or [each for each in found if _mentions(words, each.name)]
-
-
-def _mentions(words: str, name: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", words) is not None
+    whole = [each for each in found if each.container and has_word(words, each.qualified_name)]
+    return whole or [each for each in found if has_word(words, each.name)]
 
 
 def _contains(outer: Definition, inner: Definition) -> bool:

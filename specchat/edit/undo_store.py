@@ -141,7 +141,8 @@ class UndoStore:
         free_bytes = MAX_STORED_BYTES
         for age, edit in enumerate(reversed(edits)):
             blobs = {file.before for file in edit.files if file.before is not None} - needed
-            free_bytes -= sum(self._blob_bytes(name) for name in blobs)
+            paths = (self._blobs_folder / name for name in blobs)
+            free_bytes -= sum(path.stat().st_size for path in paths if path.exists())
             if age and (age >= MAX_EDITS or free_bytes < 0):
                 self.remove(edit)
             else:
@@ -149,10 +150,6 @@ class UndoStore:
         for blob in self._blobs_folder.iterdir():
             if blob.name not in needed:
                 blob.unlink(missing_ok=True)
-
-    def _blob_bytes(self, name: str) -> int:
-        path = self._blobs_folder / name
-        return path.stat().st_size if path.exists() else 0
 
 
 def user_undo_store() -> UndoStore:

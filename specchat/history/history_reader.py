@@ -120,8 +120,7 @@ class HistoryReader:
         """The turns up to this one, in order."""
         rows = self._query(
             f"""WITH RECURSIVE {PATH_TO_TIP}
-                SELECT {TURN_COLUMNS} FROM path JOIN turns USING (id)
-                LEFT JOIN messages AS q ON q.hash = question_hash LEFT JOIN messages AS a ON a.hash = answer_hash
+                SELECT {TURN_COLUMNS} FROM path JOIN turns USING (id) {JOINED_TEXTS}
                 ORDER BY depth DESC""",
             [tip],
         )
@@ -163,8 +162,7 @@ class HistoryReader:
         """The turns of all branches of this conversation; each version is followed by what was asked after it."""
         rows = self._query(
             f"""WITH RECURSIVE {PATH_TO_TIP}
-                SELECT {TURN_COLUMNS} FROM turns
-                LEFT JOIN messages AS q ON q.hash = question_hash LEFT JOIN messages AS a ON a.hash = answer_hash
+                SELECT {TURN_COLUMNS} FROM turns {JOINED_TEXTS}
                 WHERE thread_id = ? OR turns.id IN (SELECT id FROM path) ORDER BY started, turns.id""",
             [thread.tip, thread.id],
         )
@@ -246,6 +244,7 @@ ANSWER_COLUMNS = (
 )  # fmt: skip
 TURN_COLUMNS = f"""turns.id, parent_id, q.content, state, totals, started, ended,
            coalesce(turns.partial, a.content, ''), {", ".join(ANSWER_COLUMNS)}"""
+JOINED_TEXTS = "LEFT JOIN messages AS q ON q.hash = question_hash LEFT JOIN messages AS a ON a.hash = answer_hash"
 
 
 def _to_turn(row: Sequence[Any]) -> StoredTurn:

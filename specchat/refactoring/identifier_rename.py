@@ -168,7 +168,7 @@ def _check_text(text: str, root: Node, language: str, rules: LanguageRules, rena
 
 def _check_lookups(text: str, root: Node, language: str, rules: LanguageRules, rename: Rename) -> None:
     """RefusedError where a macro, a string or a format may name it."""
-    word = re.compile(rf"(?<!\w){re.escape(rename.old)}(?!\w)")
+    word = one_of([rename.old])
     if any(word.search(node_text(each)) for each in find_nodes(root, language, ("preproc_arg",))):
         raise RefusedError(f"a macro names `{rename.old}`")
     if language in ("c", "cpp"):

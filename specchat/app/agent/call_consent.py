@@ -122,7 +122,8 @@ class Consent:
             return Refused(f"{change.path if change else tool.tool.name}: {warning}; nothing is written")
         scope, summary = _scope(tool, arguments), tool.describe(arguments)
         summary = f"{summary} · look closely: {warning}" if warning else summary
-        answer = self.ask(ConsentQuestion(call, tool.effect, summary, _scope_text(scope), change))
+        always = "always run this command" if scope[1] else f"always allow {tool.tool.name}"
+        answer = self.ask(ConsentQuestion(call, tool.effect, summary, always, change))
         match answer:
             case Answer.ONCE:
                 return None
@@ -149,8 +150,3 @@ def subject_of(tool: AgentTool, arguments: Mapping[str, Any]) -> str:
 def _scope(tool: AgentTool, arguments: Mapping[str, Any]) -> tuple[str, str]:
     """What ALWAYS covers: the tool, and of a tool that executes this very command."""
     return tool.tool.name, subject_of(tool, arguments) if tool.effect is Effect.EXECUTE else ""
-
-
-def _scope_text(scope: tuple[str, str]) -> str:
-    name, command = scope
-    return "always run this command" if command else f"always allow {name}"
