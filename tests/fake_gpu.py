@@ -499,6 +499,7 @@ def fake_gpu(
     """A machine with a fake GPU."""
     overwrites = torch.__future__.get_overwrite_module_params_on_conversion()
     torch.__future__.set_overwrite_module_params_on_conversion(True)
+    _forget_trials()
     with pytest.MonkeyPatch.context() as monkeypatch:
         install(monkeypatch, kind, has_triton=has_triton)
         try:
@@ -506,3 +507,17 @@ def fake_gpu(
                 yield gpu
         finally:
             torch.__future__.set_overwrite_module_params_on_conversion(overwrites)
+            _forget_trials()
+
+
+def _forget_trials() -> None:
+    """What a GPU could do in another test says nothing about this one."""
+    from specchat.drafters.eagle.graph import tree_kernels
+    from specchat.forward.cuda.device_states import can_step
+    from specchat.forward.cuda.triton_ops import triton_ops
+    from specchat.forward.linear.block_linear import block_matmul
+    from specchat.forward.linear.byte_linear import byte_matmul
+    from specchat.forward.linear.int4_linear import int4_matmul
+
+    for trial in (triton_ops, can_step, tree_kernels, int4_matmul, block_matmul, byte_matmul):
+        trial.cache_clear()

@@ -23,7 +23,7 @@ class TableModel:
             True,
         )
         self.pool = KVPool(KVLayout(((1, 1, 1),), torch.float32, torch.device("cpu")))
-        self.bytes, self.hidden_state_layers = 0, ()
+        self.bytes, self.hidden_state_layers, self.graph_widths = 0, (), ()
 
     def forward(self, tree: DraftTree, cache: KVCache) -> ModelOutput:
         """[N, V]"""

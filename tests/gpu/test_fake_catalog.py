@@ -11,8 +11,6 @@ pytest.importorskip("triton", reason="Triton has no release for this platform")
 from specchat.devices import CUDA
 from specchat.engine.drafter import Drafter
 from specchat.engine.sampling import Sampler
-from specchat.forward.cuda.device_states import can_step
-from specchat.forward.cuda.triton_ops import triton_ops
 from specchat.hub.catalog import GPU_SIZES_GB, find_entry
 from specchat.hub.machine import simulated_gpu
 from specchat.hub.memory_plan import has_kv_arena, has_own_passes
@@ -54,12 +52,8 @@ def gpu() -> None:
 
 @pytest.fixture
 def simulated() -> Iterator[FakeGpu]:
-    for cache in (triton_ops, can_step):
-        cache.cache_clear()
     with fake_gpu(has_triton=True) as fake, interpreted_kernels():
         yield fake
-    for cache in (triton_ops, can_step):
-        cache.cache_clear()
 
 
 @each_row("size", GPU_SIZES_GB)

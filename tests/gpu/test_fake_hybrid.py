@@ -14,8 +14,7 @@ from specchat.engine.drafter import Drafter
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import ForwardDepth
-from specchat.forward.cuda.device_states import can_step
-from specchat.forward.cuda.triton_ops import TritonOps, triton_ops
+from specchat.forward.cuda.triton_ops import TritonOps
 from specchat.forward.llama import hybrid
 from specchat.forward.llama.device_hybrid import DeviceHybridModel
 from specchat.weights.load import load_model
@@ -36,12 +35,8 @@ MOST_LAUNCHES_PER_LAYER = 12
 
 @pytest.fixture(autouse=True)
 def gpu() -> Iterator[FakeGpu]:
-    for cache in (triton_ops, can_step):
-        cache.cache_clear()
     with fake_gpu(has_triton=True) as fake, interpreted_kernels():
         yield fake
-    for cache in (triton_ops, can_step):
-        cache.cache_clear()
 
 
 def gpu_model(name: str = "qwen3_5", *, has_graphs: bool = True) -> DeviceHybridModel:

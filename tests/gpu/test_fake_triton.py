@@ -26,9 +26,9 @@ from specchat.forward.cuda import kernel_trial, triton_attention, triton_blocks,
 from specchat.forward.cuda.cuda_graphs import CudaGraphCapture, device_noise, noise_header, noise_keys
 from specchat.forward.cuda.triton_ops import TritonOps, is_tree_invariant, triton_ops
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
-from specchat.forward.linear.block_linear import BlockLinear, block_matmul
-from specchat.forward.linear.byte_linear import ByteLinear, byte_matmul
-from specchat.forward.linear.int4_linear import Int4Linear, int4_matmul
+from specchat.forward.linear.block_linear import BlockLinear
+from specchat.forward.linear.byte_linear import ByteLinear
+from specchat.forward.linear.int4_linear import Int4Linear
 from specchat.forward.linear.linear import FloatLinear, WeightSource
 from specchat.forward.linear.quant_linear import BLOCKS_OF_8_BITS, hardware_warning, quant_linear
 from specchat.forward.llama.embedding_rows import BlockEmbedding
@@ -56,10 +56,8 @@ MOST_LAUNCHES_PER_LAYER, LAUNCHES_OF_A_CHOICE, LAUNCHES_OF_A_PRODUCT = 12, 2, 2
 
 @pytest.fixture(autouse=True)
 def gpu() -> Iterator[FakeGpu]:
-    triton_ops.cache_clear()
     with fake_gpu(has_triton=True) as fake, interpreted_kernels():
         yield fake
-    triton_ops.cache_clear()
 
 
 def like(dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -226,21 +224,11 @@ def test_four_bits_of_a_checkpoint_stay_four_bits(tmp_path):
 
 def test_a_gpu_without_the_kernel_dequantizes_four_bits(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECCHAT_KERNELS", "none")
-    int4_matmul.cache_clear()
     small, _floats = save_network(tmp_path, "awq")
 
     model = load_llama(small, torch.float32, torch.device("cuda"), None, BatchLimits())
 
     assert not isinstance(model.weights.layers[0].self_attn.qkv_proj, Int4Linear)
-    int4_matmul.cache_clear()
-
-
-@pytest.fixture
-def _no_trials() -> Iterator[None]:
-    """What a GPU could do in another test says nothing about this one."""
-    block_matmul.cache_clear()
-    yield
-    block_matmul.cache_clear()
 
 
 def gguf_model(folder: Path, quant_format: str, device: str) -> LlamaModel:
@@ -249,7 +237,6 @@ def gguf_model(folder: Path, quant_format: str, device: str) -> LlamaModel:
     )
 
 
-@pytest.mark.usefixtures("_no_trials")
 @pytest.mark.parametrize(("family", "storage", "is_tied"), [("qwen3", "Q8_0", True), ("llama", "Q5_1", False)])
 def test_a_gguf_file_keeps_its_blocks(tmp_path, monkeypatch, gpu, family, storage, is_tied):
     """Graphs, the text of the CPU, and the memory that was planned."""
@@ -272,7 +259,6 @@ def test_a_gguf_file_keeps_its_blocks(tmp_path, monkeypatch, gpu, family, storag
     assert gpu.captures > 0
 
 
-@pytest.mark.usefixtures("_no_trials")
 def test_a_type_whose_kernel_is_wrong_is_dequantized(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(triton_blocks, "block_product", lambda rows, weight, _bias: rows @ weight.low[0, :, :1])
@@ -300,7 +286,6 @@ def test_a_tree_that_is_wider_than_a_mask_of_bits_is_left_to_torch():
 
 @each_row("weights", ["int8", "fp8"])
 def test_a_product_with_eight_bits_is_at_most_two_launches(weights):
-    byte_matmul.cache_clear()
     matrix = torch.randn(48, 720, generator=torch.Generator().manual_seed(1))
     for dtype, bias in ((torch.bfloat16, None), (torch.float32, torch.ones(48))):
         source = WeightSource.from_tensor(matrix.to(dtype).cuda())

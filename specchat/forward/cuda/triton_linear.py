@@ -278,7 +278,7 @@ def tiled(weight: Int4Weight | ByteWeight) -> TiledWeight:
     chunks = NUMBERS_IN_WORD if is_int4 else BYTES_IN_WORD
     constants = {
         "KIND": KINDS[weight.numbers_dtype], "GROUP_CHUNKS": weight.group_chunks, "CHUNKS": chunks, "WORDS": words,
-        "HALF_SCALES": is_int4 and weight.scale_dtype == torch.float16,
+        "HALF_SCALES": isinstance(weight, Int4Weight) and weight.scale_dtype == torch.float16,
         "HAS_PTX": _is_compiled() and not torch.version.hip,
     }  # fmt: skip
     return TiledWeight(
