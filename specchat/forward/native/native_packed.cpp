@@ -392,7 +392,7 @@ inline bool uses_tiles([[maybe_unused]] int64_t rows) {
 // How many rows are multiplied together, of those that are left of a row block.
 inline int64_t rows_together(int64_t left) {
     if (uses_tiles(left)) return left;
-    return left >= MAX_ROWS ? MAX_ROWS : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+    return std::min(left, int64_t(MAX_ROWS));
 }
 
 // Up to ROW_BLOCK quantized rows: integers [groups, height, GROUP], scales [groups, height], and the outliers: those of
@@ -890,10 +890,14 @@ void multiply_row_block(const RowBlock& rows, int64_t first_row, const uint8_t* 
         }
 #endif
         switch (count) {
-            case MAX_ROWS: run_rows(std::integral_constant<int, MAX_ROWS>()); break;
-            case 4: run_rows(std::integral_constant<int, 4>()); break;
+            case 1: run_rows(std::integral_constant<int, 1>()); break;
             case 2: run_rows(std::integral_constant<int, 2>()); break;
-            default: run_rows(std::integral_constant<int, 1>());
+            case 3: run_rows(std::integral_constant<int, 3>()); break;
+            case 4: run_rows(std::integral_constant<int, 4>()); break;
+            case 5: run_rows(std::integral_constant<int, 5>()); break;
+            case 6: run_rows(std::integral_constant<int, 6>()); break;
+            case 7: run_rows(std::integral_constant<int, 7>()); break;
+            default: run_rows(std::integral_constant<int, MAX_ROWS>());
         }
     }
 }
