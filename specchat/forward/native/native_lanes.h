@@ -182,8 +182,14 @@ void for_tiles(int64_t rows, int64_t blocks, const Tile& tile) {
             for (; block < blocks; block++) tile(row, block, size, std::integral_constant<int, 1>());
         }
     };
-    if (LANES == 16) group(std::integral_constant<int, 8>());
+    if (LANES == 16) {
+        group(std::integral_constant<int, 8>());
+        group(std::integral_constant<int, 7>());
+        group(std::integral_constant<int, 6>());
+        group(std::integral_constant<int, 5>());
+    }
     group(std::integral_constant<int, 4>());
+    group(std::integral_constant<int, 3>());
     group(std::integral_constant<int, 2>());
     group(std::integral_constant<int, 1>());
 }
