@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 HOST_COMMAND: tuple[str, ...] = python_command("specchat.host")
 START_ATTEMPTS = 3
+SOURCE_SUFFIXES = (".py", ".toml", ".json", ".sql")  # of code and of the tables that it reads
 START_TIMEOUT_SECONDS = 60.0
 CONNECT_TIMEOUT_SECONDS = 10.0  # over TCP the host answers, and it may be waiting for a slow disk
 LOCK_TIMEOUT_SECONDS = 30.0
@@ -148,10 +149,10 @@ def configuration_hash() -> str:
 
 
 def _times_of_sources(folder: str) -> Generator[tuple[str, int]]:
-    """Each file of code below a folder and when it changed. Without `Path`, which would double the time to connect."""
+    """Each file of code or tables below a folder and when it changed. Without `Path`, which would double the time to connect."""
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.endswith(".py"):
+            if entry.name.endswith(SOURCE_SUFFIXES):
                 yield entry.path, entry.stat().st_mtime_ns
             elif entry.name != "__pycache__" and entry.is_dir():
                 yield from _times_of_sources(entry.path)

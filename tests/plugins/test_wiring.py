@@ -307,6 +307,18 @@ def test_the_engine_process_loads_the_selected_plugins(monkeypatch, chosen):
     assert chosen == host_environment()["SPECCHAT_LOAD_PLUGINS"]
 
 
+def test_changed_code_and_changed_tables_need_another_engine_process(tmp_path, monkeypatch):
+    monkeypatch.setattr(spawn, "PACKAGE_FOLDER", tmp_path)
+    seen = {spawn.configuration_hash()}
+    for name in ("code.py", "tables/rows.toml", "rows.json", "tables/schema.sql"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("")
+        seen.add(spawn.configuration_hash())
+
+    assert len(seen) == 5
+
+
 def test_another_set_of_plugins_needs_another_engine_process(install, monkeypatch):
     monkeypatch.setattr(sys, "prefix", str(install("many", MANY)))
     before = spawn.configuration_hash()
