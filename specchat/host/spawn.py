@@ -149,7 +149,10 @@ def configuration_hash() -> str:
 
 
 def _times_of_sources(folder: str) -> Generator[tuple[str, int]]:
-    """Each file of code or tables below a folder and when it changed. Without `Path`, which would double the time to connect."""
+    """Each file of code or tables below a folder and when it changed.
+
+    Without `Path`, which would double the time to connect.
+    """
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.endswith(SOURCE_SUFFIXES):
