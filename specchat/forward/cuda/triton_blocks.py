@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specchat.forward.cuda.triton_linear import TiledWeight, add_dot, store_tiles
+from specchat.forward.cuda.triton_linear import TiledWeight, add_dot, load_inside, store_tiles
 from specchat.forward.linear.block_linear import E2M1_SCALE, NUMBERS_IN_WORD, BlockWeight
 
 # A code becomes the mantissa of 2**23, which is subtracted: exact, and faster than the conversion of an integer.
@@ -35,19 +35,11 @@ def _numbers(low, high, PLACE: tl.constexpr, HIGH_BITS: tl.constexpr, OFFSET: tl
 
 
 @triton.jit
-def _load(place, mask, IS_EVEN: tl.constexpr):
-    if IS_EVEN:
-        return tl.load(place)
-    else:
-        return tl.load(place, mask=mask, other=0)
-
-
-@triton.jit
 def _factor(steps, scales, group, step, output, outputs, is_output, HAS_SCALES: tl.constexpr, IS_EVEN: tl.constexpr):
     """The scale or the minimum of a group, for each output. float32"""
-    factor = _load(steps + step * outputs + output, is_output, IS_EVEN).to(tl.float32)
+    factor = load_inside(steps + step * outputs + output, is_output, IS_EVEN).to(tl.float32)
     if HAS_SCALES:
-        factor *= _load(scales + group * outputs + output, is_output, IS_EVEN).to(tl.float32)
+        factor *= load_inside(scales + group * outputs + output, is_output, IS_EVEN).to(tl.float32)
     return factor[None, :]
 
 
@@ -71,8 +63,8 @@ def _block_kernel(
     total_1, total_2, total_3 = total_0, total_0, total_0
     for block in range(split * split_blocks, min((split + 1) * split_blocks, blocks)):
         place_of_words = (block * outputs + output)[None, :] * WORDS + word[:, None]
-        low_words = _load(low + place_of_words, is_output[None, :], IS_EVEN)
-        high_words = _load(high + place_of_words, is_output[None, :], IS_EVEN) if HIGH_BITS > 0 else low_words
+        low_words = load_inside(low + place_of_words, is_output[None, :], IS_EVEN)
+        high_words = load_inside(high + place_of_words, is_output[None, :], IS_EVEN) if HIGH_BITS > 0 else low_words
         for chunk in tl.static_range(_CHUNKS):
             if chunk % GROUP_CHUNKS == 0:
                 group = (block * _CHUNKS + chunk) // GROUP_CHUNKS

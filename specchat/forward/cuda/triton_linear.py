@@ -74,6 +74,15 @@ def _numbers(packed, zero, PLACE: tl.constexpr, KIND: tl.constexpr, DTYPE: tl.co
 
 
 @triton.jit
+def load_inside(place, mask, IS_EVEN: tl.constexpr):  # noqa: ANN201
+    """Where all sizes are multiples of the tile's, no load is masked."""
+    if IS_EVEN:
+        return tl.load(place)
+    else:
+        return tl.load(place, mask=mask, other=0)
+
+
+@triton.jit
 def add_dot(rows, row, count, place, inputs, numbers, total, IS_EVEN: tl.constexpr):  # noqa: ANN201
     is_number = (row < count)[:, None] if IS_EVEN else (row < count)[:, None] & (place < inputs)[None, :]
     activations = tl.load(rows + row[:, None] * inputs + place[None, :], mask=is_number, other=0.0)
@@ -99,17 +108,12 @@ def _packed_kernel(
     total_1, total_2, total_3 = total_0, total_0, total_0
     for block in range(split * split_blocks, min((split + 1) * split_blocks, blocks)):
         place_of_words = words + (block * outputs + output)[None, :] * WORDS + word[:, None]
-        if IS_EVEN:
-            packed = tl.load(place_of_words)
-        else:
-            packed = tl.load(place_of_words, mask=is_output[None, :], other=0)
+        packed = load_inside(place_of_words, is_output[None, :], IS_EVEN)
         for chunk in tl.static_range(CHUNKS):
             if chunk % GROUP_CHUNKS == 0:
                 group_place = ((block * CHUNKS + chunk) // GROUP_CHUNKS) * outputs + output
-                if IS_EVEN:
-                    group = tl.load(groups + group_place)
-                else:  # the inputs may end before the last block
-                    group = tl.load(groups + group_place, mask=is_output & (group_place < group_numbers), other=0)
+                is_group = is_output & (group_place < group_numbers)  # the inputs may end before the last block
+                group = load_inside(groups + group_place, is_group, IS_EVEN)
                 zero = group & 255
                 if KIND != _UINT4:
                     scale = group.to(tl.float32, bitcast=True)[None, :]

@@ -6,9 +6,10 @@ the end. The layout is that of `int4_linear.py`, with 2 numbers in a word. Knows
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from typing import ClassVar, Protocol
+from functools import lru_cache
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from torch.nn import functional
 
 from specchat.forward.cuda.kernel_trial import passes, triton_module
 from specchat.forward.linear.int4_linear import WORD_COUNTS
-from specchat.forward.linear.linear import QuantLinear, is_right_product, tensor_bytes
+from specchat.forward.linear.linear import PackedWeightLinear, is_right_product, tensor_bytes
 
 WORDS, BYTES_IN_WORD = WORD_COUNTS[0], 2
 BLOCK_BYTES = WORDS * BYTES_IN_WORD  # inputs of a block, and bytes of it for an output
@@ -47,6 +48,10 @@ class ByteWeight:
         """The bits of the scales, as the kernel reads them. int32 [1, out]"""
         return self.scales.view(torch.int32)[None]
 
+    @property
+    def bytes(self) -> int:
+        return tensor_bytes(self.words, self.scales)
+
     def dequantized(self, dtype: torch.dtype) -> Tensor:
         """As floats, each number rounded once. [out, in]"""
         places = self.words[..., None].view(torch.uint8).permute(1, 0, 3, 2)
@@ -54,28 +59,11 @@ class ByteWeight:
         return (numbers.float() * self.scales[:, None]).to(dtype)
 
 
-class ByteMatmul(Protocol):
-    def __call__(self, rows: Tensor, weight: ByteWeight, bias: Tensor | None) -> Tensor:
-        """[N, in] -> [N, out]"""
-        ...
+ByteMatmul = Callable[[Tensor, ByteWeight, Tensor | None], Tensor]  # [N, in], weight, bias -> [N, out]
 
 
-@dataclass(frozen=True)
-class ByteLinear(QuantLinear):
-    """An 8-bit weight that a GPU multiplies without dequantizing it in memory."""
-
-    is_batch_invariant = True
-
-    weight: ByteWeight
-    bias: Tensor | None
-    multiply: ByteMatmul
-
-    @property
-    def bytes(self) -> int:
-        return super().bytes + tensor_bytes(self.weight.words, self.weight.scales)
-
-    def __call__(self, rows: Tensor, /) -> Tensor:
-        return self.multiply(rows, self.weight, self.bias)
+class ByteLinear(PackedWeightLinear[ByteWeight]):
+    """A weight of 8 bits."""
 
 
 @lru_cache
@@ -89,10 +77,8 @@ def byte_matmul(device: torch.device, dtype: torch.dtype) -> ByteMatmul | None:
         outputs, inputs = 128, 5 * BLOCK_BYTES  # whole tiles and several splits, as in a model
         places = torch.arange(outputs * inputs).view(outputs, inputs) * 7 % 255 - 127
         numbers, scales = (places.to(torch.int8), (3.0 * places).to(torch.float8_e4m3fn)), torch.full((outputs,), 1e-3)
-        for each in numbers:
-            weight = ByteWeight.pack(each.to(device), scales.to(device))
-            if not is_right_product(partial(multiply, weight=weight, bias=None), weight.dequantized(dtype)):
-                return False
-        return True
+        weights = [ByteWeight.pack(each.to(device), scales.to(device)) for each in numbers]
+        products = [(lambda rows, weight=weight: multiply(rows, weight, None)) for weight in weights]
+        return all(map(is_right_product, products, [each.dequantized(dtype) for each in weights]))
 
     return multiply if passes(is_right, "kernels for 8-bit weights") else None

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from specchat.forward.cuda.kernel_trial import passes, triton_module
-from specchat.forward.linear.linear import QuantLinear, is_right_product, sample_tensor, tensor_bytes
+from specchat.forward.linear.linear import PackedWeightLinear, is_right_product, sample_tensor, tensor_bytes
 
 NUMBERS_IN_WORD, WORD_COUNTS = 4, (64, 32, 16)
 BLOCK_INPUTS = 128
@@ -104,22 +104,8 @@ def words_of_block(group_size: int, inputs: int) -> int:
 Int4Matmul = Callable[[Tensor, Int4Weight, Tensor | None], Tensor]  # [N, in], weight, bias -> [N, out]
 
 
-@dataclass(frozen=True)
-class Int4Linear(QuantLinear):
-    """A 4-bit weight that a GPU multiplies without dequantizing it in memory."""
-
-    is_batch_invariant = True
-
-    weight: Int4Weight
-    bias: Tensor | None
-    multiply: Int4Matmul
-
-    @property
-    def bytes(self) -> int:
-        return super().bytes + self.weight.bytes
-
-    def __call__(self, rows: Tensor, /) -> Tensor:
-        return self.multiply(rows, self.weight, self.bias)
+class Int4Linear(PackedWeightLinear[Int4Weight]):
+    """A weight of 4 bits."""
 
 
 @lru_cache

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import ClassVar
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -66,6 +66,32 @@ class WeightSource:
         height = max(CHUNK_ELEMENTS // self.shape[1] // TILE, 1) * TILE
         for first, last in pairwise([*range(0, self.shape[0], height), self.shape[0]]):
             yield first, self.read_rows(first, last)
+
+
+class PackedWeight(Protocol):
+    @property
+    def bytes(self) -> int: ...
+
+
+Weight = TypeVar("Weight", bound=PackedWeight)
+
+
+@dataclass(frozen=True)
+class PackedWeightLinear(QuantLinear, Generic[Weight]):
+    """A packed weight that a GPU multiplies without dequantizing it in memory."""
+
+    is_batch_invariant = True
+
+    weight: Weight
+    bias: Tensor | None
+    multiply: Callable[[Tensor, Weight, Tensor | None], Tensor]  # [N, in], weight, bias -> [N, out]
+
+    @property
+    def bytes(self) -> int:
+        return super().bytes + self.weight.bytes
+
+    def __call__(self, rows: Tensor, /) -> Tensor:
+        return self.multiply(rows, self.weight, self.bias)
 
 
 @dataclass(frozen=True)
