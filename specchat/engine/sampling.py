@@ -142,11 +142,6 @@ class Sampler:
             return None
         return NoiseInputs(self.noise_keys(rows.positions), self.temperature, 1.0, self.vocab_size)
 
-    @lru_cache(maxsize=16)  # noqa: B019 - a few samplers at most
-    def over_all_columns(self) -> Sampler:
-        """For a reduced vocabulary, which has no padding. Drafters ask for it in every step."""
-        return replace(self, vocab_size=None)
-
     def noise_keys(self, positions: list[int]) -> list[tuple[int, int]]:
         """What the noise after each of these positions is made from."""
         return [_hash_keys(self.seed, position) for position in positions]

@@ -144,7 +144,7 @@ class NativeTrees:
         if count < 1 or last_row > slot.rows or position + config.depth > len(network.angles.cos):
             raise NativeBorderError(f"draft_tree: {count} pairs, row {last_row} of {slot.rows}, position {position}")
         keys = np.array(sampler.noise_keys(list(range(position, position + config.depth))), dtype=np.int32)
-        rules = sampling_rules(sampler if network.token_ids is None else sampler.over_all_columns(), self._columns)
+        rules = sampling_rules(sampler, self._columns, is_reduced=network.token_ids is not None)
         capacity = config.width * (1 + (config.depth - 1) * config.width)
         numbers, log_probabilities = np.empty((2, capacity), dtype=np.int64), np.empty(capacity)
         nodes = _Nodes(numbers[0].ctypes.data, numbers[1].ctypes.data, log_probabilities.ctypes.data, capacity, 0)

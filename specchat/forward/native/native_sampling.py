@@ -59,7 +59,7 @@ def rank_rows(
         return sampler.rank(logits, rows, count=count)
     logits, (row_count, size) = logits.contiguous(), logits.shape
     count, tokens = min(count, size), rows.token_ids
-    rules = sampling_rules(sampler if tokens is None else sampler.over_all_columns(), size)
+    rules = sampling_rules(sampler, size, is_reduced=tokens is not None)
     if tokens is not None:
         check_border("rank_rows", tokens, (tokens, (size,)))
     keys = _noise_keys(sampler, rows, row_count)
@@ -71,9 +71,9 @@ def rank_rows(
     return Ranking(best if tokens is None else tokens[best], scores)
 
 
-def sampling_rules(sampler: Sampler, size: int) -> SamplingRules:
-    """For rows of so many columns."""
-    columns = min(sampler.vocab_size or size, size)
+def sampling_rules(sampler: Sampler, size: int, *, is_reduced: bool = False) -> SamplingRules:
+    """For rows of so many columns; those of a reduced vocabulary have no padding."""
+    columns = size if is_reduced else min(sampler.vocab_size or size, size)
     return SamplingRules(sampler.temperature, sampler.top_p, sampler.min_p, sampler.top_k, columns)
 
 
