@@ -26,9 +26,9 @@ from specchat.hub.config_architecture import (
     merged,
 )
 from specchat.hub.needed_files import PICKLE_PATTERNS, without_consolidated
-from specchat.paths import hub_snapshot, is_hub_id
+from specchat.paths import hub_snapshot, is_hub_id, read_text_config
 from specchat.weights.gguf.gguf_file import MULTIPLIED_TYPES, is_gguf, read_gguf
-from specchat.weights.gguf.gguf_manifest import MappedTensor
+from specchat.weights.gguf.gguf_manifest import GgufManifest, MappedTensor
 
 TensorHeaders = Mapping[str, tuple[str, tuple[int, ...]]]
 ITEM_BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "I16": 2}  # others: one byte
@@ -66,7 +66,7 @@ def _gguf_architecture(source: Path) -> Architecture:
         return Architecture(HEAD, matrices, kv_layers, layers=layers, stored_bytes=file.bytes)
     model = map_model(file)
     known = dimensions_from_config(model.config, str(source))
-    own = [each for each in model.tensors if not is_mtp_tensor(each.name, known.layers)]
+    own = [each for each in model.tensors if not _is_mtp_tensor(each.name, known.layers)]
     matrices = merged(matrix_of(each.name, each.source.shape) for each in own)
     return replace(known, matrices=matrices, stored_bytes=file.bytes, block_bytes=_block_bytes(own))
 
@@ -148,7 +148,7 @@ def _model(tensors: TensorHeaders, config: Config, source: Path) -> Architecture
     if not config:
         raise ModelError(f"{source}: the size of its KV cache cannot be computed without config.json")
     known = dimensions_from_config(config, str(source))
-    own = {name: header for name, header in tensors.items() if not is_mtp_tensor(name, known.layers)}
+    own = {name: header for name, header in tensors.items() if not _is_mtp_tensor(name, known.layers)}
     if known.stored_format in FLOAT_FORMATS:
         matrices = merged(matrix_of(name, shape) for name, (_, shape) in own.items())
         known = replace(known, stored_format=_stored_format(own))
@@ -194,7 +194,7 @@ def _is_head(tensors: TensorHeaders) -> bool:
     return "fc" in words or not words & {*EMBEDDING_NAMES}
 
 
-def is_mtp_tensor(name: str, layers: int) -> bool:
+def _is_mtp_tensor(name: str, layers: int) -> bool:
     """Whether a tensor belongs to a multi-token prediction block: layers after the last one of the model."""
     words = name.split(".")
     indices = [int(after) for before, after in pairwise(words) if before == "layers" and after.isdigit()]
@@ -202,10 +202,14 @@ def is_mtp_tensor(name: str, layers: int) -> bool:
 
 
 def own_head_bytes(source: Path) -> int:
-    """The bytes of the multi-token prediction layers in the checkpoint of a model."""
+    """The bytes of the layers for multi-token prediction in the files of a model, and of a head in a GGUF file."""
+    if (manifest := GgufManifest.from_folder(source)) is not None:
+        layers = read_text_config(source).get("num_hidden_layers", 0)
+        drafting = [each for each in manifest.tensors if _is_mtp_tensor(each.name, layers)]
+        return sum(each.source.bytes for each in drafting or manifest.tensors)
     layers = dimensions_from_config(read_config(source), str(source)).layers
     tensors = _read_headers(weight_files(source))
-    return _stored_bytes({name: each for name, each in tensors.items() if is_mtp_tensor(name, layers)})
+    return _stored_bytes({name: each for name, each in tensors.items() if _is_mtp_tensor(name, layers)})
 
 
 def _read_headers(files: Sequence[Path]) -> TensorHeaders:

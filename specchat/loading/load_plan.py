@@ -33,7 +33,7 @@ from specchat.hub.memory_plan import (
     plan_memory,
 )
 from specchat.hub.recommend import FITS, TIGHT, TOO_LARGE, fit_label, format_gib
-from specchat.hub.safetensors_headers import is_mtp_tensor, own_head_bytes, read_architecture
+from specchat.hub.safetensors_headers import own_head_bytes, read_architecture
 from specchat.paths import read_json_object, read_text_config
 from specchat.profile.keys import AUTO, Models, Profile
 from specchat.profile.shipped_drafters import with_shipped_drafters
@@ -145,12 +145,8 @@ class HeadPlan:
         """Those of its files; as published when it is not on this disk."""
         if self.path is None:
             return BF16_BYTES * head_parameters(self.source)
-        manifest = GgufManifest.from_folder(self.path)
-        if manifest is None:
-            return own_head_bytes(self.path) if self.is_in_target else sum(file.stat().st_size for file in self.files)
-        layers = read_text_config(self.path).get("num_hidden_layers", 0)
-        drafting = [each for each in manifest.tensors if is_mtp_tensor(each.name, layers)]
-        return sum(each.source.bytes for each in drafting or manifest.tensors)
+        has_more = self.is_in_target or GgufManifest.from_folder(self.path) is not None
+        return own_head_bytes(self.path) if has_more else sum(file.stat().st_size for file in self.files)
 
     def describe(self) -> str:
         location = _location(self.source, self.path)
