@@ -110,6 +110,15 @@ def network(family: str, tied: bool = True, **extra: Any) -> PreTrainedModel:
     return model.eval()
 
 
+def finished(writer: GGUFWriter, path: Path) -> Path:
+    """The file with all that the writer was given."""
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
 def write_gguf(
     path: Path,
     family: str = "llama",
@@ -143,11 +152,7 @@ def write_gguf(
             writer.add_tensor(name, values)
         else:
             writer.add_tensor(name, quantize(values, kind), raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return finished(writer, path)
 
 
 def stored_tensors(family: str, model: PreTrainedModel) -> dict[str, numpy.ndarray]:

@@ -17,7 +17,7 @@ from gguf import GGUFWriter, get_tensor_name_map
 from gguf.constants import MODEL_ARCH_NAMES
 from safetensors.torch import load_file
 
-from tests.gguf_models import EXPERTS, GEMMA4, WIDTHS, add_entry, byte_tokenizer
+from tests.gguf_models import EXPERTS, GEMMA4, WIDTHS, add_entry, byte_tokenizer, finished
 from tests.tiny import SIZES
 
 if TYPE_CHECKING:
@@ -87,11 +87,7 @@ def write_network(path: Path, family: str, model: PreTrainedModel, metadata: Map
             add_entry(writer, key, value)
     for name, values in stored_tensors(family, model):
         writer.add_tensor(name, numpy.ascontiguousarray(values.float().numpy()))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return finished(writer, path)
 
 
 def stored_tensors(family: str, model: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor]]:

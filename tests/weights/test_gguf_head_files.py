@@ -16,6 +16,7 @@ from specchat.hub.find_models import find_model
 from specchat.hub.safetensors_headers import read_architecture
 from specchat.weights.gguf.gguf_families import FAMILIES_FILE
 from tests.drafters.published import logits_of, published
+from tests.gguf_models import finished
 
 TABLES = {"fc": "fc", "norm": "output_norm", "lm_head": "output", "embed_tokens": "token_embd"}
 
@@ -59,11 +60,7 @@ def write_eagle3(path, golden, **extra):
                 stored = tensor.reshape(count, 2, -1, tensor.shape[1]).transpose(1, 2).reshape(tensor.shape)
             part = name.removesuffix(".weight")
             writer.add_tensor(f"{names.get(part, part)}.weight", stored.float().contiguous().numpy())
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return finished(writer, path)
 
 
 def test_a_head_in_a_file_of_its_own_is_the_published_one(tmp_path, golden):

@@ -12,6 +12,7 @@ from plugin_heads import published
 from specchat.drafters.heads.detect import inspect_head
 from specchat.hub.find_models import find_model
 from specchat.weights.gguf.gguf_families import FAMILIES_FILE
+from tests.gguf_models import finished
 
 SIZES = {
     "context_length": "max_position_embeddings", "embedding_length": "hidden_size", "block_count": "num_hidden_layers",
@@ -36,11 +37,7 @@ def write_dflash(path, golden):
             _layers, number, inner = part.split(".", 2)
             tables[part] = f"blk.{number}.{parts[inner]}"
         writer.add_tensor(f"{tables[part]}.weight", tensor.float().numpy())
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return finished(writer, path)
 
 
 def test_a_dflash_head_of_llama_cpp_is_the_published_one(tmp_path, monkeypatch):
