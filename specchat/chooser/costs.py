@@ -29,9 +29,8 @@ class Costs:
     pass_curves: dict[int, Curve] = field(default_factory=dict[int, Curve])
     draft_curves: dict[str, dict[int, Curve]] = field(default_factory=dict[str, dict[int, Curve]])
     busy_calibrations: int = 0  # that ran beside other load, and are repeated before the next answer
-    widths: tuple[
-        int, ...
-    ] = ()  # of CUDA graphs: a pass costs what the next of these rows does, and curves have no others
+    # of CUDA graphs: a pass costs what the next of these rows does, and curves have no others
+    widths: tuple[int, ...] = ()
 
     def plain_seconds(self, text_length: int) -> float | None:
         """Seconds of a plain pass at this text length; None without a measurement in its bucket."""
