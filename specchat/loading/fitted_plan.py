@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from specchat.devices import CUDA, DeviceKind, kind_of
+from specchat.devices import CUDA, GGUF_FORMAT, DeviceKind, kind_of
 from specchat.errors import ModelError
+from specchat.hub.architecture import EXPERT
 from specchat.hub.machine import Device, Machine
-from specchat.hub.memory_plan import can_quantize, has_own_passes, lacks_quantizer, weight_bytes
+from specchat.hub.memory_plan import QuantizedModel, can_quantize, has_own_passes, lacks_quantizer, weight_bytes
 from specchat.hub.recommend import (
     DEFAULT_CONTEXT_TOKENS,
     FITS,
@@ -30,7 +31,7 @@ from specchat.loading.load_plan import ComputeFeatures, Fetch, LoadPlan, ModelPl
 from specchat.profile.keys import AUTO, Models, Profile
 from specchat.weights.load_options import KEPT_FORMATS
 
-MAX_MAPPED_SHARE = 1.5  # of the free memory, for weights that stay on the disk: with more, a token would take minutes
+MAX_MAPPED_SHARE = 1.5  # of the free memory, for what a token reads of weights on the disk: more would take minutes
 
 
 @dataclass(frozen=True)
@@ -115,11 +116,16 @@ def _steps(plan: LoadPlan, models: Models, device: Device) -> Iterator[_Step]:
     # tied embeddings are the output matrix of every pass, so they stay on the device
     if models.embedding_device == AUTO and kind.is_gpu and not sizes.is_tied and has_own_passes(sizes, kind):
         yield _Step("the embedding on the CPU (slower passes)", partial(_with_target, embedding_device="cpu"))
-    kept = [each for each in (*formats, models.weights) if each in KEPT_FORMATS]
-    is_ours = not kind.is_gpu and has_own_passes(sizes, kind) and target.gguf is None
-    if is_ours and kept and weight_bytes(sizes, kept[-1]) <= MAX_MAPPED_SHARE * device.free_bytes:
-        text = "weights that stay on the disk, because the memory does not hold them (very slow)"
-        yield _Step(text, partial(_with_target, maps_weights=True))
+    as_in_file = [target.memory_format] if target.options.quant_format == GGUF_FORMAT else []
+    kept = as_in_file or [each for each in (*formats, models.weights) if each in KEPT_FORMATS]
+    if not kind.is_gpu and has_own_passes(sizes, kind) and kept:
+        experts = replace(sizes, matrices=tuple(each for each in sizes.matrices if each.kind == EXPERT))
+        idle_bytes = (1 - sizes.expert_share) * weight_bytes(experts, kept[-1])
+        read_bytes = QuantizedModel(sizes, kept[-1]).weight_bytes(kind=kind) - idle_bytes
+        if read_bytes <= MAX_MAPPED_SHARE * device.free_bytes:
+            price = f"very slow: {format_gib(read_bytes)} are read for a token"
+            text = f"weights that stay on the disk, because the memory does not hold them ({price})"
+            yield _Step(text, partial(_with_target, maps_weights=True))
 
 
 def _context_steps(plan: LoadPlan, shortest: int) -> Iterator[_Step]:

@@ -217,7 +217,9 @@ def network_weights(
     positions = torch.arange(context_window + SCRATCH_ROWS)  # a config may declare millions
     angles = tuple(RopeAngles.of(rope, positions, attention.head_size, norm) for rope, attention in distinct)
     attentions = tuple(attention for _rope, attention in distinct)
-    return Weights(embedding, layers, norm, head, angles, attentions, loader.loaded_bytes, per_layer_input)
+    mapped = loader.kept.mapped if loader.kept is not None else None
+    own_bytes, check = (loader.loaded_bytes - mapped.bytes, mapped.check) if mapped else (loader.loaded_bytes, None)
+    return Weights(embedding, layers, norm, head, angles, attentions, own_bytes, per_layer_input, check)
 
 
 def _per_layer_input(loader: WeightLoader, embedding_device: torch.device) -> PerLayerInput:

@@ -227,6 +227,14 @@ class WeightLoader:
         source = WeightSource((sum(height for height, _inputs in shapes), shapes[0][1]), rows, self.device)
         return self._kept_linear(" ".join(weights), lambda: quant_linear(source, self.quant_format, bias))
 
+    def together(self, name: str, load: Callable[[WeightLoader], tuple[QuantLinear, ...]]) -> tuple[QuantLinear, ...]:
+        """Several layers, which are one file where they are mapped: a process can map some ten thousand."""
+        if self.kept is None or self.kept.mapped is None:
+            return load(self)
+        linears = self.kept.linear(name, lambda: load(replace(self, kept=None)))
+        self.loaded_bytes += sum(each.bytes for each in linears)
+        return linears
+
     def _kept_linear(self, name: str, make: Callable[[], QuantLinear]) -> QuantLinear:
         """The layer that an earlier load has quantized, or made now."""
         linear = self.kept.linear(name, make) if self.kept is not None else make()
@@ -241,7 +249,9 @@ class WeightLoader:
         if len(weights) < len(names):
             return None
         dtype, on_gpu = self._activation_dtype, kind_of(self.device).is_gpu
-        linear = block_linear(weights, dtype, self.device, bias) if on_gpu else packed_linear(weights, dtype, bias)
+        pack = lambda: packed_linear(weights, dtype, bias)
+        make = (lambda: block_linear(weights, dtype, self.device, bias)) if on_gpu else pack
+        linear = self.kept.linear(" ".join(names), make) if self.kept is not None else make()
         self.loaded_bytes += linear.bytes if linear else 0
         return linear
 
