@@ -12,12 +12,14 @@ import json
 import logging
 import os
 import shutil
+import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from pickle import UnpicklingError
@@ -94,7 +96,7 @@ class KeptWeights:
             return None
         tensors = list[Tensor]()
         try:
-            with torch.serialization.safe_globals([*KEPT_CLASSES, _quant_state()]):
+            with torch.serialization.safe_globals([*_kept_classes()]):
                 layers = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
             placed = _with_tensors(layers, lambda tensor: tensors.append(tensor) or self._placed(tensor))
         except (OSError, RuntimeError, ValueError, EOFError, KeyError, UnpicklingError) as error:
@@ -111,10 +113,10 @@ class KeptWeights:
         return empty_on_huge_pages(1, stored.nbytes)[0].view(stored.dtype).view(stored.shape).copy_(stored)
 
 
-def _quant_state() -> type:
-    from bitsandbytes.functional import QuantState  # a second to import
-
-    return QuantState
+def _kept_classes() -> tuple[type, ...]:
+    """What files may hold: of nf4 also the state of bitsandbytes, whose import takes a second."""
+    functional = sys.modules.get("bitsandbytes.functional")
+    return KEPT_CLASSES if functional is None else (*KEPT_CLASSES, functional.QuantState)
 
 
 def _with_tensors(value: Any, move: Callable[[Tensor], Tensor]) -> Any:
@@ -123,7 +125,7 @@ def _with_tensors(value: Any, move: Callable[[Tensor], Tensor]) -> Any:
         return move(value)
     if type(value) is tuple:
         return tuple(_with_tensors(each, move) for each in value)
-    if not isinstance(value, (*KEPT_CLASSES, _quant_state())):
+    if not isinstance(value, _kept_classes()):
         return value
     other = copy(value)
     for name, each in vars(value).items():
@@ -136,7 +138,7 @@ def kept_weights(
     source: Path, quant_format: str, dtype: torch.dtype | None, device: torch.device, *,
     maps: bool = False, report: Report = no_report,
 ) -> Generator[KeptWeights | None]:  # fmt: skip
-    """The kept weights of a folder of safetensors or, mapped, of a GGUF file; None for none. A failed load leaves none."""
+    """The kept weights of safetensors or, mapped, of a GGUF file; None for none. A load that fails leaves nothing."""
     manifest = GgufManifest.from_folder(source) if maps else None
     files = [each.path for each in manifest.files] if manifest else sorted(source.glob("*.safetensors"))
     source_bytes = sum(each.stat().st_size for each in files)
@@ -144,6 +146,8 @@ def kept_weights(
     if not is_kept or (source_bytes < MIN_SOURCE_BYTES and not maps):
         yield None
         return
+    if quant_format.startswith("nf4"):
+        import_module("bitsandbytes.functional")
     folder = kept_weights_folder() / f"{kept_weights_prefix(source)}{_identity(files, quant_format, dtype, device)}"
     if folder.is_dir():
         with suppress(OSError):  # a cache that cannot be written
