@@ -59,8 +59,7 @@ def plan_removal(source: str) -> Removal:
 
 def _made_from(*files: Path) -> list[Path]:
     """The folders that were made from GGUF files: what is small, and weights that stay on the disk."""
-    prepared = filter(None, map(find_prepared, files))
-    return [made for each in prepared for made in (each, *kept_weights_of(each))]
+    return [made for each in map(find_prepared, files) if each for made in (each, *kept_weights_of(each))]
 
 
 def _removal_of(*paths: Path) -> Removal:

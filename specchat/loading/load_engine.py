@@ -187,8 +187,9 @@ def load_engine(
             unusable.append(str(error))
     kept = kept_weights_of(_folder(plan.target)) if plan.target.options.maps_weights else ()
     mapped = {file: size_and_time(file) for each in kept if each.suffix != UNFINISHED for file in each.iterdir()}
-    pass_bytes = resources.target.bytes + sum(size for size, _time in mapped.values())
-    torch.set_num_threads(threads_for(pass_bytes, DEFAULT_THREADS))
+    torch.set_num_threads(
+        threads_for(resources.target.bytes + sum(size for size, _ in mapped.values()), DEFAULT_THREADS)
+    )
     resources.target.set_hidden_state_layers(
         tuple(dict.fromkeys(layer for head in resources.heads.values() for layer in head.hidden_state_layers))
     )

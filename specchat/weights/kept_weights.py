@@ -43,8 +43,8 @@ from specchat.forward.linear.quant_linear import DequantizedLinear, Nf4Dequantiz
 from specchat.forward.native.native_ops import native_kernels
 from specchat.paths import kept_weights_folder, kept_weights_prefix
 from specchat.weights.gguf.gguf_manifest import GgufManifest
-from specchat.weights.gguf.gguf_preparation import Report, no_report
-from specchat.weights.load_options import KEPT_FORMATS
+from specchat.weights.gguf.gguf_preparation import Report
+from specchat.weights.load_options import KEPT_FORMATS, LoadOptions
 from specchat.weights.mapped_files import MappedFiles
 
 log = logging.getLogger(__name__)
@@ -135,15 +135,15 @@ def _with_tensors(value: Any, move: Callable[[Tensor], Tensor]) -> Any:
 
 @contextmanager
 def kept_weights(
-    source: Path, quant_format: str, dtype: torch.dtype | None, device: torch.device, *,
-    maps: bool = False, report: Report = no_report,
-) -> Generator[KeptWeights | None]:  # fmt: skip
+    source: Path, options: LoadOptions, dtype: torch.dtype | None, device: torch.device, report: Report
+) -> Generator[KeptWeights | None]:
     """The kept weights of safetensors or, mapped, of a GGUF file; None for none. A load that fails leaves nothing."""
+    quant_format, maps = options.quant_format, options.maps_weights
     manifest = GgufManifest.from_folder(source) if maps else None
     files = [each.path for each in manifest.files] if manifest else sorted(source.glob("*.safetensors"))
     source_bytes = sum(each.stat().st_size for each in files)
-    is_kept = quant_format in (*KEPT_FORMATS, GGUF_FORMAT) and files
-    if not is_kept or (source_bytes < MIN_SOURCE_BYTES and not maps):
+    is_large = source_bytes >= MIN_SOURCE_BYTES or maps
+    if quant_format not in (*KEPT_FORMATS, GGUF_FORMAT) or not files or not is_large:
         yield None
         return
     if quant_format.startswith("nf4"):

@@ -63,8 +63,7 @@ def load_model(folder: Path, options: LoadOptions, report: Report = no_report) -
             if config.get("quantization_config") and options.quant_format == FLOAT_FORMAT:
                 _warn_of_dequantization(folder, config, dtype or config_dtype(config), device)
             load = partial(load_llama, folder, dtype, device, options.context_window, shape)
-            kept_of = partial(kept_weights, folder, options.quant_format, dtype, device)
-            with kept_of(maps=options.maps_weights, report=report) as kept:
+            with kept_weights(folder, options, dtype, device, report) as kept:
                 return _load_llama_model(folder, options, partial(load, kept=kept), device)
         if options.kv_cache != FLOAT_FORMAT:
             raise ValueError(

@@ -27,10 +27,8 @@ class MappedFiles:
         """`on_bytes` hears how many are mapped. ModelError where a file that becomes shorter would end the process."""
         native = native_kernels()
         if native.missing_reason and os.name != "nt":
-            raise ModelError(
-                f"{source}: the memory does not hold its weights, and only native kernels can leave them on the disk "
-                f"({native.missing_reason}); {INSTALL_COMPILER}, or choose a smaller model"
-            )
+            reason = f"only native kernels can leave them on the disk ({native.missing_reason}); {INSTALL_COMPILER}"
+            raise ModelError(f"{source}: the memory does not hold its weights, and {reason}, or choose a smaller model")
         self.bytes, self._source, self._on_bytes = 0, source, on_bytes
         self._folder = native.call("open_mapped_folder", bytes(folder)) if native.library is not None else 0
         if self._folder:

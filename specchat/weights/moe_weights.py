@@ -108,7 +108,11 @@ def _load_experts(
                 linears.append(loader.linear(f"{prefix}.{each}.{names.down}"))
         return tuple(linears)
 
-    linears = loader.together(prefix, load)
+    if loader.kept is not None and loader.kept.mapped is not None:  # one file: a process can map some ten thousand
+        linears = loader.kept.linear(prefix, lambda: load(replace(loader, kept=None)))
+        loader.loaded_bytes += sum(each.bytes for each in linears)
+    else:
+        linears = load(loader)
     return ExpertLinear(linears[0::2]), ExpertLinear(linears[1::2])
 
 

@@ -227,14 +227,6 @@ class WeightLoader:
         source = WeightSource((sum(height for height, _inputs in shapes), shapes[0][1]), rows, self.device)
         return self._kept_linear(" ".join(weights), lambda: quant_linear(source, self.quant_format, bias))
 
-    def together(self, name: str, load: Callable[[WeightLoader], tuple[QuantLinear, ...]]) -> tuple[QuantLinear, ...]:
-        """Several layers, which are one file where they are mapped: a process can map some ten thousand."""
-        if self.kept is None or self.kept.mapped is None:
-            return load(self)
-        linears = self.kept.linear(name, lambda: load(replace(self, kept=None)))
-        self.loaded_bytes += sum(each.bytes for each in linears)
-        return linears
-
     def _kept_linear(self, name: str, make: Callable[[], QuantLinear]) -> QuantLinear:
         """The layer that an earlier load has quantized, or made now."""
         linear = self.kept.linear(name, make) if self.kept is not None else make()
