@@ -93,7 +93,7 @@ void install() {
     if ((current.sa_flags & SA_SIGINFO) && current.sa_sigaction == on_bus_error) return;
     previous = current;
     ours.sa_sigaction = on_bus_error;
-    ours.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    ours.sa_flags = SA_SIGINFO;
     sigemptyset(&ours.sa_mask);
     sigaction(SIGBUS, &ours, nullptr);
 }
