@@ -21,7 +21,6 @@ from specchat.hub.config_architecture import (
     Config,
     architecture_from_config,
     dimensions_from_config,
-    expert_counts,
     head_kv_layers,
     matrix_of,
     merged,
@@ -69,8 +68,6 @@ def _gguf_architecture(source: Path) -> Architecture:
     known = dimensions_from_config(model.config, str(source))
     own = [each for each in model.tensors if not _is_mtp_tensor(each.name, known.layers)]
     matrices = merged(matrix_of(each.name, each.source.shape) for each in own)
-    selected, experts = expert_counts(model.config)
-    known = replace(known, expert_share=selected / experts)
     return replace(known, matrices=matrices, stored_bytes=file.bytes, block_bytes=_block_bytes(own))
 
 
