@@ -61,7 +61,7 @@ def head_kv_layers(config: Config, layers: int, source: str) -> tuple[KVLayers, 
 def _config_errors(source: str) -> Generator[None]:
     try:
         yield
-    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise ModelError(f"{source}: cannot compute its size from its config: {error}") from error
 
 
