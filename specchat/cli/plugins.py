@@ -14,6 +14,7 @@ USAGE_BY_KIND: Mapping[str, str] = {
     "decoding_forms": "drafts by {name}",
     "network_quantizers": "--weights by {name}",
     "gguf_networks": "GGUF files by {name}",
+    "completers": "completions by {name}",
     "servers": "backend = {name}",
     "commands": "specchat {name}",
     "slash_commands": "/{name} {arguments}",

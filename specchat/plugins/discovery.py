@@ -33,6 +33,7 @@ EXTENSION_NAME_PATTERNS: Mapping[str, re.Pattern[str]] = {
     "decoding_forms": NAME_PATTERN,
     "network_quantizers": NAME_PATTERN,
     "gguf_networks": NAME_PATTERN,
+    "completers": NAME_PATTERN,
     "servers": NAME_PATTERN,
     "commands": NAME_PATTERN,
     "slash_commands": re.compile(r"[a-z]+"),
