@@ -18,7 +18,6 @@ from specchat.chat.answer_grammar import raw_grammar
 from specchat.chat.drafted_text import LoadedModels
 from specchat.chat.events import NO_OUTPUT_YET, Event, Finished, PrefillProgress, PromptTokens, TextDelta, Totals
 from specchat.chat.fim_request import FimRequest
-from specchat.chat.fim_tokens import Continuation, GapPrompt, find_fim_tokens, is_at_line_end, is_block_over, raw_prompt
 from specchat.chat.router import KIND_DEFAULTS
 from specchat.chat.running_answer import sampler_of
 from specchat.chooser.acceptance import PLAIN
@@ -29,6 +28,14 @@ from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import AnswerTask, Drafter
 from specchat.engine.probabilities import TokenProbabilities
 from specchat.text.detokenize import Detokenizer, StopStrings
+from specchat_completions.fim_tokens import (
+    Continuation,
+    GapPrompt,
+    find_fim_tokens,
+    is_at_line_end,
+    is_block_over,
+    raw_prompt,
+)
 
 TASK_KIND = "completion"  # for what the chooser learns
 DRAFTER_ORDER = KIND_DEFAULTS["code"].drafter_order
