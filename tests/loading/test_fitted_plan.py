@@ -145,7 +145,7 @@ def test_the_first_layers_are_in_main_memory_where_nothing_else_is_enough(models
     assert expected == choice(plan)
     assert 0 < count < 36
     assert memory.total_bytes <= gpu.free_bytes and fewer.total_bytes > 0.94 * gpu.free_bytes
-    assert f"the first {count} of 36 layers in main memory (about " in plan.given_way
+    assert f"the first {count} of 36 layers in main memory (" in plan.given_way
     assert f"{memory.main_memory_bytes / GIB:.1f} GiB of main memory instead of" in plan.given_way
     line = f"{memory.main_memory_bytes / GIB:.1f} GiB in main memory; fits"
     assert line in plan.text(Machine((gpu, CPU_MEMORY)))
