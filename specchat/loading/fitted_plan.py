@@ -105,10 +105,11 @@ def _place_fault(plan: LoadPlan) -> str:
 def _fewest_steps(plan: LoadPlan, models: Models, machine: Machine) -> list[_Step] | None:
     """The first steps after which the plan fits, without those that are not needed beside the later ones."""
     for splits, labels in product((False, True), ((FITS,), (FITS, TIGHT))):
-        taken = list[_Step]()
+        taken, fitted = list[_Step](), plan
         for step in _steps(plan, models, machine, splits=splits):
             taken.append(step)
-            if _fits(_after(plan, taken), machine, labels):
+            fitted = step.apply(fitted)
+            if _fits(fitted, machine, labels):
                 for earlier in reversed(taken[:-1]):
                     others = [each for each in taken if each is not earlier]
                     taken = others if _fits(_after(plan, others), machine, labels) else taken
