@@ -380,7 +380,7 @@ def _folder(plan: ModelPlan) -> Path:
 
 
 def _load_and_report(role: str, plan: ModelPlan, progress: Progress, reporting: Reporting) -> Model:
-    if not kind_of(plan.options.device).is_gpu and must_be_compiled():
+    if (not kind_of(plan.options.device).is_gpu or plan.options.cpu_layers) and must_be_compiled():
         progress(LoadingEvent(role, 0, 0, COMPILING))
         native_kernels()
     progress(LoadingEvent(role, 0, plan.stored_bytes))
