@@ -188,7 +188,7 @@ def test_a_profile_can_be_a_path_and_extend_its_neighbour(tmp_path):
         ("[speculation]\nvariant = 'lokup'", "speculation.variant cannot be 'lokup'; did you mean 'lookup'?"),
         ("[speculation]\nbudget = 0", "speculation.budget must lie between 1 and 128, not 0"),
         ("[models]\ndtype = 'int8'", "models.dtype cannot be 'int8'"),
-        ("[models]\nplace = 'cpu:-1'", "models.place cannot be 'cpu:-1'; known are auto, none, and cpu:N for the first N"),
+        ("[models]\nplace = 'cpu:-1'", "models.place cannot be 'cpu:-1'; known are auto, none, and cpu:N for"),
         ("[models]\nplace = 'cpu:0'", "models.place cannot be 'cpu:0'"),
         ("[models]\nplace = 'twelve'", "models.place cannot be 'twelve'"),
         ("[models]\ntarget = ''", "models.target must not be empty"),
