@@ -122,15 +122,17 @@ def _with_tensors(value: Any, move: Callable[[Tensor], Tensor]) -> Any:
 
 @contextmanager
 def kept_weights(
-    source: Path, quant_format: str, dtype: torch.dtype | None, device: torch.device, *, maps: bool = False
-) -> Generator[KeptWeights | None]:
+    source: Path, quant_format: str, dtype: torch.dtype | None, device: torch.device, cpu_layers: int = 0, *,
+    maps: bool = False,
+) -> Generator[KeptWeights | None]:  # fmt: skip
     """The kept weights of a folder of safetensors; None where none are kept. A load that fails leaves nothing."""
     files = sorted(source.glob("*.safetensors"))
     source_bytes = sum(each.stat().st_size for each in files)
     if quant_format not in KEPT_FORMATS or not files or (source_bytes < MIN_SOURCE_BYTES and not maps):
         yield None
         return
-    folder = kept_weights_folder() / f"{kept_weights_prefix(source)}{_identity(files, quant_format, dtype, device)}"
+    place = f"{device.type}, {cpu_layers} on the CPU" if cpu_layers else device.type
+    folder = kept_weights_folder() / f"{kept_weights_prefix(source)}{_identity(files, quant_format, dtype, place)}"
     if folder.is_dir():
         with suppress(OSError):  # a cache that cannot be written
             os.utime(folder)
@@ -164,10 +166,10 @@ def _has_room(folder: Path, needed_bytes: int) -> bool:
         return False
 
 
-def _identity(files: list[Path], quant_format: str, dtype: torch.dtype | None, device: torch.device) -> str:
+def _identity(files: list[Path], quant_format: str, dtype: torch.dtype | None, place: str) -> str:
     """A name for all that decides the bytes of the layers."""
     stored = [(each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in files]
-    machine = [device.type, torch.backends.cpu.get_cpu_capability(), native_kernels().lanes]
+    machine = [place, torch.backends.cpu.get_cpu_capability(), native_kernels().lanes]
     code = [digest_of_passes(), torch.__version__, version("bitsandbytes")]
     identity = json.dumps([stored, quant_format, str(dtype), machine, code])
     return blake2b(identity.encode(), digest_size=8).hexdigest()

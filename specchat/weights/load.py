@@ -62,13 +62,16 @@ def load_model(folder: Path, options: LoadOptions, report: Report = no_report) -
         if can_compute(config, folder, dtype, device):
             if config.get("quantization_config") and options.quant_format == FLOAT_FORMAT:
                 _warn_of_dequantization(folder, config, dtype or config_dtype(config), device)
-            load = partial(load_llama, folder, dtype, device, options.context_window, shape)
-            with kept_weights(folder, options.quant_format, dtype, device, maps=options.maps_weights) as kept:
+            layers, maps = options.cpu_layers, options.maps_weights
+            load = partial(load_llama, folder, dtype, device, options.context_window, shape, cpu_layers=layers)
+            with kept_weights(folder, options.quant_format, dtype, device, layers, maps=maps) as kept:
                 return _load_llama_model(folder, options, partial(load, kept=kept), device)
         if options.kv_cache != FLOAT_FORMAT:
             raise ValueError(
                 f"a KV cache in {options.kv_cache} is for models in our own passes only; use --kv-cache {FLOAT_FORMAT}"
             )
+        if options.cpu_layers and kind_of(device).is_gpu:
+            raise ValueError("layers in main memory are for models in our own passes only; use --place none")
         from specchat.weights.transformers_files import load_with_transformers  # our own models start sooner
 
         is_gguf = options.quant_format == GGUF_FORMAT  # whose blocks of other families were dequantized

@@ -27,7 +27,7 @@ from specchat.forward.linear.packed_linear import StoredBlocks, packed_linear
 from specchat.forward.linear.quant_linear import quant_linear
 from specchat.forward.llama.embedding_rows import BlockEmbedding, EmbeddingRows, EmbeddingTable, ReadTokenRows
 from specchat.weights.kept_weights import KeptWeights
-from specchat.weights.load_options import EMBEDDED
+from specchat.weights.load_options import EMBEDDED, cpu_format
 
 EMBEDDING = "model.embed_tokens.weight"
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth")
@@ -124,6 +124,12 @@ class WeightLoader:
     multiplies_blocks: bool = False
     kept: KeptWeights | None = None
     loaded_bytes: int = field(default=0, init=False)  # so far
+
+    def on_cpu(self) -> WeightLoader:
+        """A loader of the same tensors for main memory beside a GPU, which counts its own bytes."""
+        cpu, kept = torch.device("cpu"), self.kept
+        kept = replace(kept, device=cpu) if kept is not None else None
+        return replace(self, device=cpu, kept=kept, quant_format=cpu_format(self.quant_format))
 
     def tensor(self, name: str, device: torch.device | None = None) -> Tensor:
         """Load one tensor to the device; ModelError when no file holds it. Integers and booleans keep their dtype."""
