@@ -22,6 +22,7 @@ from specchat.forward.linear.block_linear import BLOCK_TYPES, E2M1_SCALE, NUMBER
 # Without assembly, a code becomes the mantissa of 2**23, which is subtracted: conversions of integers are slower.
 _ONE_BITS, _ONE = tl.constexpr(0x4B000000), tl.constexpr(2.0**23)
 _E2M1_SCALE, _CHUNKS = tl.constexpr(E2M1_SCALE), tl.constexpr(NUMBERS_IN_WORD)
+_SCALE_OFFSET = tl.constexpr(float(BLOCK_TYPES["Q6_K"].scale_offset))
 _TO_BFLOAT16, _TO_FLOAT16 = tl.constexpr(code_assembly(BFLOAT16)), tl.constexpr(code_assembly(FLOAT16))
 TYPE_NAMES = tuple(BLOCK_TYPES)
 
@@ -78,8 +79,12 @@ def _factor(
 ):  # fmt: skip
     """The scale (plane 0) or the minimum of a group of the block, for each output. float32"""
     if HAS_SCALES:
-        scales = words[1 + 2 * PLANE + GROUP // 4]
-        return _half(words[0], PLANE, IS_BFLOAT16) * ((scales << (24 - 8 * (GROUP % 4))) >> 24).to(tl.float32)
+        step, scales = _half(words[0], PLANE, IS_BFLOAT16), words[1 + 2 * PLANE + GROUP // 4]
+        scale = (((scales >> (8 * (GROUP % 4))) & 255) | _ONE_BITS).to(tl.float32, bitcast=True)
+        if PLANES == 2:  # rounded once, as the product
+            return tl.fma(scale, step, -_ONE * step)
+        else:
+            return (scale - (_ONE + _SCALE_OFFSET)) * step
     elif PLANES == 2:
         return _half(words[GROUP], PLANE, IS_BFLOAT16)
     else:
@@ -119,11 +124,16 @@ def _block_kernel(
     is_output = output < outputs
     total_0 = tl.zeros([16, BLOCK], tl.float32)
     total_1, total_2, total_3 = total_0, total_0, total_0
-    for block in range(split * split_blocks, min((split + 1) * split_blocks, blocks)):
+    first, end = split * split_blocks, min((split + 1) * split_blocks, blocks)
+    of_output = factors + output
+    next_words = _load_factors(of_output + first * FACTOR_WORDS * outputs, outputs, is_output, FACTOR_WORDS, IS_EVEN)
+    for block in range(first, end):
+        words = next_words
+        following = of_output + min(block + 1, end - 1) * FACTOR_WORDS * outputs
+        next_words = _load_factors(following, outputs, is_output, FACTOR_WORDS, IS_EVEN)
         place_of_words = (block * outputs + output)[None, :] * WORDS + word[:, None]
         low_words = load_inside(low + place_of_words, is_output[None, :], IS_EVEN)
         high_words = load_inside(high + place_of_words, is_output[None, :], IS_EVEN) if HIGH_BITS > 0 else low_words
-        words = _load_factors(factors + block * FACTOR_WORDS * outputs + output, outputs, is_output, FACTOR_WORDS, IS_EVEN)
         for chunk in tl.static_range(_CHUNKS):
             scale = _factor(words, chunk // GROUP_CHUNKS, 0, PLANES, HAS_SCALES, IS_E2M1)
             minimum = scale

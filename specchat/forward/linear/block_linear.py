@@ -68,6 +68,11 @@ class BlockType:
         return self.step > self.group
 
     @property
+    def scale_offset(self) -> int:
+        """What is added to a scale, so that it has no sign."""
+        return 0 if self.has_minimum else 128
+
+    @property
     def step_dtype(self) -> torch.dtype:
         return torch.bfloat16 if self.is_e2m1 else torch.float16
 
@@ -125,7 +130,8 @@ class BlockWeight:
         else:  # a block of the file may be two of these
             steps = functional.pad(steps, (0, 2 - steps.shape[2])).view(torch.int32)
             steps = steps.repeat_interleave(blocks // steps.shape[1], dim=1)
-            scales = scales.transpose(1, 2).flatten(2).unflatten(2, (blocks, -1)).transpose(1, 2)
+            scales = (scales.to(torch.int16) + self.kind.scale_offset).to(torch.uint8).transpose(1, 2)
+            scales = scales.flatten(2).unflatten(2, (blocks, -1)).transpose(1, 2)
             factors = torch.cat((steps, scales.flatten(2).contiguous().view(torch.int32)), dim=2)
         self.factors[:, :, to] = factors.permute(1, 2, 0)
 
@@ -159,7 +165,8 @@ class BlockWeight:
         steps = factors[..., :1].contiguous() if kind.has_scales else factors
         halves = steps.view(kind.step_dtype).float().unflatten(2, (-1, kind.planes if not kind.has_scales else 2)).mT
         if kind.has_scales:
-            halves = halves[:, :, : kind.planes] * factors[..., 1:].contiguous().view(torch.int8).unflatten(2, (kind.planes, -1))
+            scales = factors[..., 1:].contiguous().view(torch.uint8).unflatten(2, (kind.planes, -1))
+            halves = halves[:, :, : kind.planes] * (scales.float() - kind.scale_offset)
         scale, *minimum = halves.transpose(1, 2).flatten(2).repeat_interleave(kind.group, dim=2).unbind(1)
         numbers = numbers * scale
         return (numbers - minimum[0] if minimum else numbers)[:, : self.in_features].to(dtype)
