@@ -15,22 +15,26 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specchat.forward.cuda.block_assembly import BFLOAT16, FLOAT16, code_assembly
+from specchat.forward.cuda.block_assembly import BFLOAT16, FLOAT16, code_assembly, table_assembly
 from specchat.forward.cuda.triton_linear import TiledWeight, has_assembly, load_inside, load_rows, store_tiles
-from specchat.forward.linear.block_linear import BLOCK_TYPES, E2M1_SCALE, NUMBERS_IN_WORD, BlockWeight
+from specchat.forward.linear.block_linear import BLOCK_TYPES, E2M1_SCALE, NF4_CODES, NUMBERS_IN_WORD, BlockWeight
 
 # Without assembly, a code becomes the mantissa of 2**23, which is subtracted: conversions of integers are slower.
 _ONE_BITS, _ONE = tl.constexpr(0x4B000000), tl.constexpr(2.0**23)
+_INTEGER, _E2M1, _NF4 = (tl.constexpr(each) for each in range(3))  # forms of codes
 _E2M1_SCALE, _CHUNKS = tl.constexpr(E2M1_SCALE), tl.constexpr(NUMBERS_IN_WORD)
 _SCALE_OFFSET = tl.constexpr(float(BLOCK_TYPES["Q6_K"].scale_offset))
 _TO_BFLOAT16, _TO_FLOAT16 = tl.constexpr(code_assembly(BFLOAT16)), tl.constexpr(code_assembly(FLOAT16))
+_TABLE_TO_BFLOAT16 = tl.constexpr(table_assembly(BFLOAT16))
+_TABLE_TO_FLOAT16 = tl.constexpr(table_assembly(FLOAT16))
+_TABLE = tl.constexpr(NF4_CODES)
 TYPE_NAMES = tuple(BLOCK_TYPES)
 
 
 @triton.jit
 def _codes(
     low, high, PLACE: tl.constexpr, TYPE: tl.constexpr, HIGH_BITS: tl.constexpr, OFFSET: tl.constexpr,
-    IS_E2M1: tl.constexpr, DTYPE: tl.constexpr, HAS_PTX: tl.constexpr,
+    FORM: tl.constexpr, DTYPE: tl.constexpr, HAS_PTX: tl.constexpr,
 ):  # fmt: skip
     """Code PLACE of each word, less the offset of its type. int32 low, int8 to int32 high -> DTYPE"""
     if HAS_PTX and DTYPE == tl.bfloat16:
@@ -43,11 +47,32 @@ def _codes(
         code = (low >> (4 * PLACE)) & 15
         if HIGH_BITS > 0:
             code = code | (((high.to(tl.int32) >> (HIGH_BITS * PLACE)) & ((1 << HIGH_BITS) - 1)) << 4)
-        if IS_E2M1:  # exponent and mantissa, where a float has their lowest bits, and the sign
+        if FORM == _E2M1:  # exponent and mantissa, where a float has their lowest bits, and the sign
             number = (((code & 7) << 22) | ((code & 8) << 28)).to(tl.float32, bitcast=True) * _E2M1_SCALE
+        elif FORM == _NF4:
+            number = tl.zeros(code.shape, tl.float32)
+            for index in tl.static_range(16):
+                number = tl.where(code == index, _TABLE[index], number)
         else:
             number = (code | _ONE_BITS).to(tl.float32, bitcast=True) - (_ONE + OFFSET)
         return number.to(DTYPE)
+
+
+@triton.jit
+def _pair_of_codes(
+    low, high, PLACE: tl.constexpr, TYPE: tl.constexpr, HIGH_BITS: tl.constexpr, OFFSET: tl.constexpr,
+    FORM: tl.constexpr, DTYPE: tl.constexpr, HAS_PTX: tl.constexpr,
+):  # fmt: skip
+    """Codes PLACE and PLACE + 4."""
+    if HAS_PTX and FORM == _NF4 and DTYPE == tl.bfloat16:
+        ASM: tl.constexpr = _TABLE_TO_BFLOAT16[PLACE]
+        return tl.inline_asm_elementwise(ASM, "=r,=r,r,r", [low], (tl.bfloat16, tl.bfloat16), True, 2)
+    elif HAS_PTX and FORM == _NF4 and DTYPE == tl.float16:
+        ASM: tl.constexpr = _TABLE_TO_FLOAT16[PLACE]
+        return tl.inline_asm_elementwise(ASM, "=r,=r,r,r", [low], (tl.float16, tl.float16), True, 2)
+    else:
+        first = _codes(low, high, PLACE, TYPE, HIGH_BITS, OFFSET, FORM, DTYPE, HAS_PTX)
+        return first, _codes(low, high, PLACE + 4, TYPE, HIGH_BITS, OFFSET, FORM, DTYPE, HAS_PTX)
 
 
 @triton.jit
@@ -109,7 +134,7 @@ def _add_chunk(
 def _block_kernel(
     rows, low, high, factors, bias, out, count, outputs, inputs, blocks, split_blocks,
     GROUP_CHUNKS: tl.constexpr, FACTOR_WORDS: tl.constexpr, WORDS: tl.constexpr, TYPE: tl.constexpr,
-    HIGH_BITS: tl.constexpr, OFFSET: tl.constexpr, IS_E2M1: tl.constexpr, HAS_SCALES: tl.constexpr,
+    HIGH_BITS: tl.constexpr, OFFSET: tl.constexpr, FORM: tl.constexpr, HAS_SCALES: tl.constexpr,
     PLANES: tl.constexpr, BLOCK: tl.constexpr, DOTS: tl.constexpr, IS_EVEN: tl.constexpr, HAS_BIAS: tl.constexpr,
     HAS_PTX: tl.constexpr,
 ):  # fmt: skip
@@ -134,28 +159,32 @@ def _block_kernel(
         place_of_words = (block * outputs + output)[None, :] * WORDS + word[:, None]
         low_words = load_inside(low + place_of_words, is_output[None, :], IS_EVEN)
         high_words = load_inside(high + place_of_words, is_output[None, :], IS_EVEN) if HIGH_BITS > 0 else low_words
-        for chunk in tl.static_range(_CHUNKS):
-            scale = _factor(words, chunk // GROUP_CHUNKS, 0, PLANES, HAS_SCALES, IS_E2M1)
-            minimum = scale
-            if PLANES == 2:
-                minimum = _factor(words, chunk // GROUP_CHUNKS, 1, PLANES, HAS_SCALES, IS_E2M1)
-            scale, minimum = scale[None, :], minimum[None, :]
-            codes = _codes(
-                low_words, high_words, chunk, TYPE, HIGH_BITS, OFFSET, IS_E2M1, rows.dtype.element_ty, HAS_PTX
+        for part in tl.static_range(_CHUNKS // 2):
+            pair = _pair_of_codes(
+                low_words, high_words, part, TYPE, HIGH_BITS, OFFSET, FORM, rows.dtype.element_ty, HAS_PTX
             )
-            place = (block * _CHUNKS + chunk) * WORDS + word
-            total_0 = _add_chunk(rows, row, count, place, inputs, codes, scale, minimum, total_0, IS_EVEN, PLANES == 2)
-            if DOTS > 1:
-                total_1 = _add_chunk(
-                    rows, row + 16, count, place, inputs, codes, scale, minimum, total_1, IS_EVEN, PLANES == 2
+            for half in tl.static_range(2):
+                codes, chunk = pair[half], part + 4 * half
+                scale = _factor(words, (part + 4 * half) // GROUP_CHUNKS, 0, PLANES, HAS_SCALES, FORM == _E2M1)
+                minimum = scale
+                if PLANES == 2:
+                    minimum = _factor(words, (part + 4 * half) // GROUP_CHUNKS, 1, PLANES, HAS_SCALES, FORM == _E2M1)
+                scale, minimum = scale[None, :], minimum[None, :]
+                place = (block * _CHUNKS + chunk) * WORDS + word
+                total_0 = _add_chunk(
+                    rows, row, count, place, inputs, codes, scale, minimum, total_0, IS_EVEN, PLANES == 2
                 )
-            if DOTS > 2:
-                total_2 = _add_chunk(
-                    rows, row + 32, count, place, inputs, codes, scale, minimum, total_2, IS_EVEN, PLANES == 2
-                )
-                total_3 = _add_chunk(
-                    rows, row + 48, count, place, inputs, codes, scale, minimum, total_3, IS_EVEN, PLANES == 2
-                )
+                if DOTS > 1:
+                    total_1 = _add_chunk(
+                        rows, row + 16, count, place, inputs, codes, scale, minimum, total_1, IS_EVEN, PLANES == 2
+                    )
+                if DOTS > 2:
+                    total_2 = _add_chunk(
+                        rows, row + 32, count, place, inputs, codes, scale, minimum, total_2, IS_EVEN, PLANES == 2
+                    )
+                    total_3 = _add_chunk(
+                        rows, row + 48, count, place, inputs, codes, scale, minimum, total_3, IS_EVEN, PLANES == 2
+                    )
     store_tiles(out, bias, total_0, total_1, total_2, total_3, split, row, count, output, outputs, DOTS, HAS_BIAS)
 
 
@@ -169,7 +198,7 @@ def tiled_blocks(weight: BlockWeight) -> TiledWeight:
     constants = {
         "GROUP_CHUNKS": kind.group // words, "FACTOR_WORDS": weight.factors.shape[1], "WORDS": words,
         "TYPE": TYPE_NAMES.index(weight.type_name), "HIGH_BITS": kind.high_bits, "OFFSET": float(kind.offset),
-        "IS_E2M1": kind.is_e2m1, "HAS_SCALES": kind.has_scales, "PLANES": kind.planes, "HAS_PTX": has_assembly(),
+        "FORM": 1 if kind.is_e2m1 else 2 if kind.is_nf4 else 0, "HAS_SCALES": kind.has_scales, "PLANES": kind.planes, "HAS_PTX": has_assembly(),
     }  # fmt: skip
     tensors = low, low if weight.high is None else weight.high, weight.factors
     return TiledWeight(

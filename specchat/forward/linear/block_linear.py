@@ -11,6 +11,7 @@ the block. Four bits of each number are in one tensor, the others in a second on
 | `Q4_K`, `Q5_K` | 4.5, 5.5 | 4.6, 5.6 | step * scale * code - step of minimums * minimum |
 | `Q6_K` | 6.6 | 6.75 | step * scale * (code - 32), a scale for 16 inputs |
 | `MXFP4` | 4.25 | 4.5 | step * number, which has 4 bits (e2m1) |
+| `NF4`, of no GGUF file | | 4.25 | step of 64 inputs * number of bitsandbytes' table |
 
 `packed_linear.py` has them for CPUs. Knows tensors and blocks; knows no file and no network.
 """
@@ -32,6 +33,12 @@ from specchat.forward.linear.packed_linear import ReorderedLinear, StoredBlocks
 
 NUMBERS_IN_WORD, LOW_BITS = 8, 4
 WORD_DTYPES = {1: torch.int8, 2: torch.int16, 4: torch.int32}  # by the bits of a number
+NF4 = "NF4"
+NF4_CODES = (  # the quantiles of a normal distribution (QLoRA, arXiv 2305.14314)
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
+    -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+    0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
+)  # fmt: skip
 E2M1_SCALE = 2.0**127  # of twice a number of e2m1 whose bits are the lowest of exponent and mantissa of a float
 PACKED_NUMBERS = 2**21  # that are taken apart at once
 SAMPLE_SHAPE = (128, 5 * 256)  # whole tiles and several splits, as in a model
@@ -56,6 +63,7 @@ class BlockType:
     group: int = 32  # inputs that share a scale
     step: int = 32  # inputs of a block, which share a step
     is_e2m1: bool = False
+    is_nf4: bool = False
 
     @property
     def planes(self) -> int:
@@ -94,7 +102,7 @@ class BlockWeight:
     def zeros(cls, type_name: str, outputs: int, inputs: int, device: torch.device) -> BlockWeight:
         kind, zeros = BLOCK_TYPES[type_name], partial(torch.zeros, device=device)
         # many words where they need no more memory; a chunk is never more than a group
-        words = 32 if kind.group == 32 and inputs % (32 * NUMBERS_IN_WORD) == 0 else 16
+        words = 32 if kind.group >= 32 and inputs % (32 * NUMBERS_IN_WORD) == 0 else 16
         shape = -(-inputs // (NUMBERS_IN_WORD * words)), outputs, words
         high = zeros(shape, dtype=WORD_DTYPES[kind.high_bits]) if kind.high_bits else None
         factors = zeros(shape[0], kind.factor_words(words), outputs, dtype=torch.int32)
@@ -159,6 +167,8 @@ class BlockWeight:
         codes = codes.transpose(0, 1).flatten(1)
         if kind.is_e2m1:
             numbers = ((codes & 7) << 22 | (codes & 8) << 28).view(torch.float32) * E2M1_SCALE
+        elif kind.is_nf4:
+            numbers = torch.tensor(NF4_CODES, device=codes.device)[codes]
         else:
             numbers = (codes - kind.offset).float()
         factors = taken(self.factors, 2).permute(2, 0, 1).contiguous()
@@ -284,6 +294,12 @@ def _unpack_mxfp4(blocks: Tensor) -> UnpackedBlocks:
     return UnpackedBlocks(_halves_of_bytes(blocks[..., 1:]), bits.view(torch.bfloat16))
 
 
+def _unpack_nf4(blocks: Tensor) -> UnpackedBlocks:
+    """As bitsandbytes packs codes, behind their largest number."""
+    quants = blocks[..., 2:]
+    return UnpackedBlocks(torch.stack((quants >> 4, quants & 15), dim=-1).flatten(-2), _halves(blocks, 0))
+
+
 def _unpack_k(blocks: Tensor, *, has_fifth_bit: bool = False) -> UnpackedBlocks:
     lower, minimums, upper = blocks[..., 4:16].unflatten(-1, (3, 4)).unbind(-2)
     scales = torch.cat((lower & 63, upper & 15 | (lower >> 2) & 48), dim=-1)
@@ -311,4 +327,5 @@ BLOCK_TYPES: Mapping[str, BlockType] = {
     "Q5_K": BlockType(176, partial(_unpack_k, has_fifth_bit=True), 1, has_minimum=True, step=256),
     "Q6_K": BlockType(210, _unpack_q6_k, 2, offset=32, group=16, step=256),
     "MXFP4": BlockType(17, _unpack_mxfp4, is_e2m1=True),
+    NF4: BlockType(34, _unpack_nf4, group=64, step=64, is_nf4=True),
 }
