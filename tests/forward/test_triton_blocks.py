@@ -26,6 +26,7 @@ from specchat.forward.linear.block_linear import (
 from specchat.forward.linear.linear import is_right_product
 from specchat.forward.linear import packed_linear
 from specchat.forward.linear.packed_linear import PACKED_FORMATS, StoredBlocks
+from specchat.forward.linear.quant_linear import Nf4Linear, with_own_kernel
 from specchat.forward.llama.embedding_rows import BlockEmbedding
 from specchat.weights.gguf.gguf_file import MULTIPLIED_TYPES
 from specchat.weights.gguf.gguf_rows import SCALE_OFFSETS
@@ -183,6 +184,25 @@ def test_a_layer_of_several_types_is_one_above_the_other(monkeypatch):
     expected = functional.linear(rows.double().cpu(), numbers, bias.double().cpu())
     assert is_near(linear(rows), expected, torch.float32)
     assert linear.bytes == sum(part.bytes for part in linear.parts) + bias.nbytes
+
+
+@each_row("is_double", [False, True])
+def test_weights_of_bitsandbytes_keep_their_numbers(is_double, monkeypatch):
+    """But for the largest number of 64, which becomes one of 16 bits."""
+    library = pytest.importorskip("bitsandbytes").functional
+    monkeypatch.setattr("specchat.forward.linear.block_linear.block_matmul", lambda *_: block_product)
+    matrix = rows_of(torch.float32, 40, 256) * 0.02
+    packed, state = library.quantize_4bit(matrix, quant_type="nf4", blocksize=64, compress_statistics=is_double)
+    bias = torch.linspace(-1, 1, 40).to(DEVICE)
+
+    linear = with_own_kernel(Nf4Linear(packed, state, bias))
+
+    assert isinstance(linear, BlockLinear) and linear.bias is bias
+    exact = library.dequantize_4bit(packed, state)
+    assert torch.allclose(linear.parts[0].dequantized(torch.float32), exact, rtol=1e-3, atol=1e-8)
+    rows = rows_of(torch.float32, 3, 256)
+    assert is_near(linear(rows), functional.linear(rows.double(), exact.double(), bias.double()).cpu(), torch.bfloat16)
+    assert with_own_kernel(linear) is linear
 
 
 def test_embeddings_are_rows_of_blocks():
