@@ -90,7 +90,9 @@ def test_two_words_become_their_whole_numbers(name, number_format):
         for _ in range(16):
             words, bits = [draw.getrandbits(32), draw.getrandbits(32)], 8 * kind.high_bits
             others = [draw.getrandbits(bits) if bits else 0 for _ in range(2)]
-            inputs = dict(zip(("$1", "$2", "$3", "$4"), [*words, *(extended(each, bits) for each in others)], strict=True))
+            inputs = dict(
+                zip(("$1", "$2", "$3", "$4"), [*words, *(extended(each, bits) for each in others)], strict=True)
+            )
 
             result = run(programs[place], inputs, dtype)
 
