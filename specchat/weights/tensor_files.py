@@ -24,7 +24,7 @@ from specchat.forward.linear.block_linear import BlockLinear, block_linear
 from specchat.forward.linear.int4_linear import Int4Linear, Int4Weight, int4_matmul
 from specchat.forward.linear.linear import FloatLinear, QuantLinear, WeightSource
 from specchat.forward.linear.packed_linear import StoredBlocks, packed_linear
-from specchat.forward.linear.quant_linear import quant_linear
+from specchat.forward.linear.quant_linear import quant_linear, with_own_kernel
 from specchat.forward.llama.embedding_rows import BlockEmbedding, EmbeddingRows, EmbeddingTable, ReadTokenRows
 from specchat.weights.kept_weights import KeptWeights
 from specchat.weights.load_options import EMBEDDED, cpu_format
@@ -235,7 +235,7 @@ class WeightLoader:
 
     def _kept_linear(self, name: str, make: Callable[[], QuantLinear]) -> QuantLinear:
         """The layer that an earlier load has quantized, or made now."""
-        linear = self.kept.linear(name, make) if self.kept is not None else make()
+        linear = with_own_kernel(self.kept.linear(name, make) if self.kept is not None else make())
         self.loaded_bytes += linear.bytes
         return linear
 
