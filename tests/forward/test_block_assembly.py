@@ -16,7 +16,7 @@ DTYPES = {BFLOAT16: torch.bfloat16, FLOAT16: torch.float16}
 WORD = 0xFFFFFFFF
 
 
-def run(assembly: str, registers: dict[str, int], dtype: torch.dtype) -> dict[str, int]:
+def run(assembly: str, registers: dict[str, int], dtype: torch.dtype) -> dict[str, int]:  # noqa: C901
     """The registers after a block of PTX."""
 
     def value(operand: str) -> int:
@@ -96,7 +96,9 @@ def test_two_words_become_their_whole_numbers(name, number_format):
 
             result = run(programs[place], inputs, dtype)
 
-            assert as_numbers(result["$0"], dtype) == [expected(kind, *pair, place) for pair in zip(words, others)]
+            assert as_numbers(result["$0"], dtype) == [
+                expected(kind, *pair, place) for pair in zip(words, others, strict=True)
+            ]
 
 
 @pytest.mark.parametrize("number_format", [BFLOAT16, FLOAT16])

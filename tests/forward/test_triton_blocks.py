@@ -14,6 +14,7 @@ pytest.importorskip("triton", reason="Triton has no release for this platform")
 from specchat.forward.cuda.kernel_trial import passes
 from specchat.forward.cuda.triton_blocks import block_product, tiled_blocks
 from specchat.forward.cuda.triton_linear import FEW_ROWS, split_count
+from specchat.forward.linear import packed_linear
 from specchat.forward.linear.block_linear import (
     BLOCK_TYPES,
     NF4,
@@ -24,7 +25,6 @@ from specchat.forward.linear.block_linear import (
     sample_weight,
 )
 from specchat.forward.linear.linear import is_right_product
-from specchat.forward.linear import packed_linear
 from specchat.forward.linear.packed_linear import PACKED_FORMATS, StoredBlocks
 from specchat.forward.linear.quant_linear import Nf4Linear, with_own_kernel
 from specchat.forward.llama.embedding_rows import BlockEmbedding

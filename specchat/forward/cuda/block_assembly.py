@@ -1,7 +1,7 @@
-"""The codes of GGUF blocks as numbers of 16 bits, in NVIDIA's PTX: two neighbouring words at once, without a conversion.
+"""The codes of GGUF blocks as numbers of 16 bits, in NVIDIA's PTX: those of two neighbouring words at once.
 
-Bits of a code become those of a mantissa, and what its exponent adds is subtracted: every step is exact. Knows bits;
-knows no tensor and no kernel.
+Bits of a code become those of a mantissa, and what its exponent adds is subtracted: exact, and no conversion. Knows
+bits; knows no tensor and no kernel.
 """
 
 from __future__ import annotations

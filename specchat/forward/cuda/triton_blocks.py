@@ -38,11 +38,13 @@ def _codes(
 ):  # fmt: skip
     """Code PLACE of each word, less the offset of its type. int32 low, int8 to int32 high -> DTYPE"""
     if HAS_PTX and DTYPE == tl.bfloat16:
-        ASM: tl.constexpr = _TO_BFLOAT16[TYPE * _CHUNKS + PLACE]
-        return tl.inline_asm_elementwise(ASM, "=r,r,r,r,r", [low, high.to(tl.int32)], tl.bfloat16, True, 2)
+        return tl.inline_asm_elementwise(
+            _TO_BFLOAT16[TYPE * _CHUNKS + PLACE], "=r,r,r,r,r", [low, high.to(tl.int32)], tl.bfloat16, True, 2
+        )
     elif HAS_PTX and DTYPE == tl.float16:
-        ASM: tl.constexpr = _TO_FLOAT16[TYPE * _CHUNKS + PLACE]
-        return tl.inline_asm_elementwise(ASM, "=r,r,r,r,r", [low, high.to(tl.int32)], tl.float16, True, 2)
+        return tl.inline_asm_elementwise(
+            _TO_FLOAT16[TYPE * _CHUNKS + PLACE], "=r,r,r,r,r", [low, high.to(tl.int32)], tl.float16, True, 2
+        )
     else:
         code = (low >> (4 * PLACE)) & 15
         if HIGH_BITS > 0:
@@ -65,11 +67,13 @@ def _pair_of_codes(
 ):  # fmt: skip
     """Codes PLACE and PLACE + 4."""
     if HAS_PTX and FORM == _NF4 and DTYPE == tl.bfloat16:
-        ASM: tl.constexpr = _TABLE_TO_BFLOAT16[PLACE]
-        return tl.inline_asm_elementwise(ASM, "=r,=r,r,r", [low], (tl.bfloat16, tl.bfloat16), True, 2)
+        return tl.inline_asm_elementwise(
+            _TABLE_TO_BFLOAT16[PLACE], "=r,=r,r,r", [low], (tl.bfloat16, tl.bfloat16), True, 2
+        )
     elif HAS_PTX and FORM == _NF4 and DTYPE == tl.float16:
-        ASM: tl.constexpr = _TABLE_TO_FLOAT16[PLACE]
-        return tl.inline_asm_elementwise(ASM, "=r,=r,r,r", [low], (tl.float16, tl.float16), True, 2)
+        return tl.inline_asm_elementwise(
+            _TABLE_TO_FLOAT16[PLACE], "=r,=r,r,r", [low], (tl.float16, tl.float16), True, 2
+        )
     else:
         first = _codes(low, high, PLACE, TYPE, HIGH_BITS, OFFSET, FORM, DTYPE, HAS_PTX)
         return first, _codes(low, high, PLACE + 4, TYPE, HIGH_BITS, OFFSET, FORM, DTYPE, HAS_PTX)
@@ -198,7 +202,8 @@ def tiled_blocks(weight: BlockWeight) -> TiledWeight:
     constants = {
         "GROUP_CHUNKS": kind.group // words, "FACTOR_WORDS": weight.factors.shape[1], "WORDS": words,
         "TYPE": TYPE_NAMES.index(weight.type_name), "HIGH_BITS": kind.high_bits, "OFFSET": float(kind.offset),
-        "FORM": 1 if kind.is_e2m1 else 2 if kind.is_nf4 else 0, "HAS_SCALES": kind.has_scales, "PLANES": kind.planes, "HAS_PTX": has_assembly(),
+        "FORM": 1 if kind.is_e2m1 else 2 if kind.is_nf4 else 0, "HAS_SCALES": kind.has_scales,
+        "PLANES": kind.planes, "HAS_PTX": has_assembly(),
     }  # fmt: skip
     tensors = low, low if weight.high is None else weight.high, weight.factors
     return TiledWeight(

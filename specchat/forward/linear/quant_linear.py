@@ -6,7 +6,7 @@
 | `int8` | blocks of Q8_0 (`packed_linear.py`), else as `fp8` | W8A16 (`byte_linear.py`), else as `fp8` on a CPU |
 | `gguf` | the blocks of a GGUF file as they are (`packed_linear.py`) | the same by Triton (`block_linear.py`) |
 | `fp8` | e4m3, dequantized in every pass | W8A16, else as on a CPU |
-| `nf4` | packed by bitsandbytes with AVX512-BF16, else dequantized in every pass | in blocks of 64 as `gguf`, else bitsandbytes' `gemm_4bit` |
+| `nf4` | packed by bitsandbytes with AVX512-BF16, else dequantized in every pass | as `gguf`, else bitsandbytes |
 | `nf4-double` | as `nf4`: packing undoes the double quantization | the scales of blocks have 8 bits too |
 
 Knows tensors and what the hardware can do; knows no network and no file.
