@@ -131,10 +131,10 @@ def test_a_format_that_cannot_fit_is_refused_with_one_that_would(models):
 @each_row(
     "gpu_gib, values, expected",
     [
-        (8, {"weights": "float"}, ("float", "nf4-double", 4096)),
-        (6, {}, ("nf4-double", "nf4-double", 4096)),
+        (8, {"weights": "float"}, ("float", "int8", 4096)),
+        (6, {}, ("nf4-double", "nf4", 4096)),
         (6, {"weights": "int8", "context": 4096}, ("int8", "nf4", 4096)),
-        (4, {}, ("nf4-double", "none", 4096)),
+        (4, {}, ("nf4", "none", 4096)),
     ],
 )
 def test_the_first_layers_are_in_main_memory_where_nothing_else_is_enough(models, gpu_gib, values, expected):
