@@ -13,6 +13,8 @@ USAGE_BY_KIND: Mapping[str, str] = {
     "heads": "heads of {name}",
     "decoding_forms": "drafts by {name}",
     "network_quantizers": "--weights by {name}",
+    "gguf_networks": "GGUF files by {name}",
+    "completers": "completions by {name}",
     "servers": "backend = {name}",
     "commands": "specchat {name}",
     "slash_commands": "/{name} {arguments}",

@@ -368,9 +368,10 @@ def _are_rows_of(target: Model, rows: TextRows) -> bool:
 
 
 def _kv_form(target: Model) -> str:
-    """The dtype of passes, and the format of a KV cache that has another."""
+    """The dtype of passes, the format of a KV cache that has another, and what the CPU computes beside a GPU."""
     layout = target.pool.layout
-    return f"{layout.dtype}, int8 KV cache" if layout.is_int8 else str(layout.dtype)
+    layers = f", {layout.cpu_layers} layers on the CPU" if layout.cpu_layers else ""
+    return f"{layout.dtype}{', int8 KV cache' * layout.is_int8}{layers}"
 
 
 def _device_name(model: Model) -> str:
@@ -383,7 +384,7 @@ def _folder(plan: ModelPlan) -> Path:
 
 
 def _load_and_report(role: str, plan: ModelPlan, progress: Progress, reporting: Reporting) -> Model:
-    if not kind_of(plan.options.device).is_gpu and must_be_compiled():
+    if (not kind_of(plan.options.device).is_gpu or plan.options.cpu_layers) and must_be_compiled():
         progress(LoadingEvent(role, 0, 0, COMPILING))
         native_kernels()
     progress(LoadingEvent(role, 0, plan.stored_bytes))

@@ -32,6 +32,8 @@ EXTENSION_NAME_PATTERNS: Mapping[str, re.Pattern[str]] = {
     "heads": NAME_PATTERN,
     "decoding_forms": NAME_PATTERN,
     "network_quantizers": NAME_PATTERN,
+    "gguf_networks": NAME_PATTERN,
+    "completers": NAME_PATTERN,
     "servers": NAME_PATTERN,
     "commands": NAME_PATTERN,
     "slash_commands": re.compile(r"[a-z]+"),

@@ -72,8 +72,10 @@ class KeptWeights:
         path = self.folder / f"{blake2b(name.encode(), digest_size=8).hexdigest()}.pt"
         if not self.is_writing and (known := self._read(path)) is not None:
             return known
-        made = make()
-        if not (self.is_writing or self.mapped) or not self._keeps(made):
+        made, kinds = make(), KEPT_LAYERS if self.mapped is None else (*KEPT_LAYERS, NativeLinear)
+        layers: QuantLinear | tuple[QuantLinear, ...] | None = made
+        is_kept = all(isinstance(each, kinds) for each in (layers if isinstance(layers, tuple) else (layers,)))
+        if not is_kept or not (self.is_writing or self.mapped):
             return made
         try:
             torch.save(_with_tensors(made, lambda tensor: tensor.cpu()), path)
@@ -84,11 +86,6 @@ class KeptWeights:
             log.warning("quantized weights are not kept: %s", first_line(error))
             return made
         return (self._read(path) if self.mapped else None) or made
-
-    def _keeps(self, made: QuantLinear | tuple[QuantLinear, ...] | None) -> bool:
-        """Whether layers are quantized; those that stay in files may be floats."""
-        kinds = KEPT_LAYERS if self.mapped is None else (*KEPT_LAYERS, NativeLinear)
-        return all(isinstance(each, kinds) for each in (made if isinstance(made, tuple) else (made,)))
 
     def _read(self, path: Path) -> Any:
         """What is in a file; None for none, and for a damaged one, which goes, with all others that are not mapped."""
@@ -138,17 +135,17 @@ def kept_weights(
     source: Path, options: LoadOptions, dtype: torch.dtype | None, device: torch.device, report: Report
 ) -> Generator[KeptWeights | None]:
     """The kept weights of safetensors or, mapped, of a GGUF file; None for none. A load that fails leaves nothing."""
-    quant_format, maps = options.quant_format, options.maps_weights
+    quant_format, maps, cpu_layers = options.quant_format, options.maps_weights, options.cpu_layers
     manifest = GgufManifest.from_folder(source) if maps else None
     files = [each.path for each in manifest.files] if manifest else sorted(source.glob("*.safetensors"))
     source_bytes = sum(each.stat().st_size for each in files)
-    is_large = source_bytes >= MIN_SOURCE_BYTES or maps
-    if quant_format not in (*KEPT_FORMATS, GGUF_FORMAT) or not files or not is_large:
+    if quant_format not in (*KEPT_FORMATS, GGUF_FORMAT) or not files or (source_bytes < MIN_SOURCE_BYTES and not maps):
         yield None
         return
     if quant_format.startswith("nf4"):
         import_module("bitsandbytes.functional")
-    folder = kept_weights_folder() / f"{kept_weights_prefix(source)}{_identity(files, quant_format, dtype, device)}"
+    place = f"{device.type}, {cpu_layers} on the CPU" if cpu_layers else device.type
+    folder = kept_weights_folder() / f"{kept_weights_prefix(source)}{_identity(files, quant_format, dtype, place)}"
     if folder.is_dir():
         with suppress(OSError):  # a cache that cannot be written
             os.utime(folder)
@@ -185,10 +182,10 @@ def _has_room(folder: Path, needed_bytes: int) -> bool:
         return False
 
 
-def _identity(files: list[Path], quant_format: str, dtype: torch.dtype | None, device: torch.device) -> str:
+def _identity(files: list[Path], quant_format: str, dtype: torch.dtype | None, place: str) -> str:
     """A name for all that decides the bytes of the layers."""
     stored = [(each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in files]
-    machine = [device.type, torch.backends.cpu.get_cpu_capability(), native_kernels().lanes]
+    machine = [place, torch.backends.cpu.get_cpu_capability(), native_kernels().lanes]
     code = [digest_of_passes(), torch.__version__, version("bitsandbytes")]
     identity = json.dumps([stored, quant_format, str(dtype), machine, code])
     return blake2b(identity.encode(), digest_size=8).hexdigest()

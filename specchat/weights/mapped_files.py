@@ -2,8 +2,8 @@
 
 The memory does not hold these weights: the system reads a page when a pass needs it, and drops it when it needs room.
 A page that a file no longer has would end the process, with all its models. `native_guard.cpp` puts zeros there, and
-`check`, after every pass, refuses what was computed. Without native kernels nothing is mapped; on Windows, where a
-mapped file cannot become shorter, nothing needs a guard. Knows no layer.
+`check`, after every pass, refuses what was computed. Without native kernels nothing is mapped; on Windows, where such a
+file cannot become shorter, nothing needs a guard. Knows no layer.
 """
 
 from __future__ import annotations

@@ -24,10 +24,10 @@ from specchat.forward.linear.block_linear import BlockLinear, block_linear
 from specchat.forward.linear.int4_linear import Int4Linear, Int4Weight, int4_matmul
 from specchat.forward.linear.linear import FloatLinear, QuantLinear, WeightSource
 from specchat.forward.linear.packed_linear import StoredBlocks, packed_linear
-from specchat.forward.linear.quant_linear import quant_linear
+from specchat.forward.linear.quant_linear import quant_linear, with_own_kernel
 from specchat.forward.llama.embedding_rows import BlockEmbedding, EmbeddingRows, EmbeddingTable, ReadTokenRows
 from specchat.weights.kept_weights import KeptWeights
-from specchat.weights.load_options import EMBEDDED
+from specchat.weights.load_options import EMBEDDED, cpu_format
 
 EMBEDDING = "model.embed_tokens.weight"
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth")
@@ -124,6 +124,12 @@ class WeightLoader:
     multiplies_blocks: bool = False
     kept: KeptWeights | None = None
     loaded_bytes: int = field(default=0, init=False)  # so far
+
+    def on_cpu(self) -> WeightLoader:
+        """A loader of the same tensors for main memory beside a GPU, which counts its own bytes."""
+        cpu, kept = torch.device("cpu"), self.kept
+        kept = replace(kept, device=cpu) if kept is not None else None
+        return replace(self, device=cpu, kept=kept, quant_format=cpu_format(self.quant_format))
 
     def tensor(self, name: str, device: torch.device | None = None) -> Tensor:
         """Load one tensor to the device; ModelError when no file holds it. Integers and booleans keep their dtype."""
@@ -229,7 +235,7 @@ class WeightLoader:
 
     def _kept_linear(self, name: str, make: Callable[[], QuantLinear]) -> QuantLinear:
         """The layer that an earlier load has quantized, or made now."""
-        linear = self.kept.linear(name, make) if self.kept is not None else make()
+        linear = with_own_kernel(self.kept.linear(name, make) if self.kept is not None else make())
         self.loaded_bytes += linear.bytes
         return linear
 

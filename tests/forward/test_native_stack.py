@@ -145,7 +145,7 @@ def test_a_mask_or_a_cache_that_does_not_fit_is_not_read():
     with model.pool.acquire_slot(cache, 20):
         model.prefill([1, 2, 3], cache)
         stack, limits = model._stack, BatchLimits()
-        batch = model._forward_batch(limits.nodes(branching()), cache)
+        batch = model._part.batch(limits.nodes(branching()), cache)
         small = AttentionMask(torch.ones(2, 2, dtype=torch.bool), 2, torch.ones(1))
         rows = torch.zeros(len(branching()), 48)
         for wrong in (

@@ -83,9 +83,14 @@ def load_inside(place, mask, IS_EVEN: tl.constexpr):  # noqa: ANN201
 
 
 @triton.jit
-def add_dot(rows, row, count, place, inputs, numbers, total, IS_EVEN: tl.constexpr):  # noqa: ANN201
+def load_rows(rows, row, count, place, inputs, IS_EVEN: tl.constexpr):  # noqa: ANN201
     is_number = (row < count)[:, None] if IS_EVEN else (row < count)[:, None] & (place < inputs)[None, :]
-    activations = tl.load(rows + row[:, None] * inputs + place[None, :], mask=is_number, other=0.0)
+    return tl.load(rows + row[:, None] * inputs + place[None, :], mask=is_number, other=0.0)
+
+
+@triton.jit
+def _add_dot(rows, row, count, place, inputs, numbers, total, IS_EVEN: tl.constexpr):
+    activations = load_rows(rows, row, count, place, inputs, IS_EVEN)
     return tl.dot(activations, numbers, total, input_precision="ieee")
 
 
@@ -125,12 +130,12 @@ def _packed_kernel(
                 partial_1, partial_2, partial_3 = partial_0, partial_0, partial_0
             place = (block * CHUNKS + chunk) * WORDS + word
             numbers = _numbers(packed, zero, chunk, KIND, rows.dtype.element_ty, HAS_PTX)
-            partial_0 = add_dot(rows, row, count, place, inputs, numbers, partial_0, IS_EVEN)
+            partial_0 = _add_dot(rows, row, count, place, inputs, numbers, partial_0, IS_EVEN)
             if DOTS > 1:
-                partial_1 = add_dot(rows, row + 16, count, place, inputs, numbers, partial_1, IS_EVEN)
+                partial_1 = _add_dot(rows, row + 16, count, place, inputs, numbers, partial_1, IS_EVEN)
             if DOTS > 2:
-                partial_2 = add_dot(rows, row + 32, count, place, inputs, numbers, partial_2, IS_EVEN)
-                partial_3 = add_dot(rows, row + 48, count, place, inputs, numbers, partial_3, IS_EVEN)
+                partial_2 = _add_dot(rows, row + 32, count, place, inputs, numbers, partial_2, IS_EVEN)
+                partial_3 = _add_dot(rows, row + 48, count, place, inputs, numbers, partial_3, IS_EVEN)
             if chunk % GROUP_CHUNKS == GROUP_CHUNKS - 1 or chunk == CHUNKS - 1:
                 total_0 += partial_0 * scale
                 if DOTS > 1:
@@ -221,6 +226,11 @@ def _is_compiled() -> bool:
     return isinstance(_packed_kernel, triton.JITFunction)
 
 
+def has_assembly() -> bool:
+    """Whether kernels may contain NVIDIA's."""
+    return _is_compiled() and not torch.version.hip
+
+
 @lru_cache
 def _hardware(device: torch.device) -> tuple[bool, int]:
     """Whether a device has tensor cores, and its multiprocessors."""
@@ -253,7 +263,7 @@ class TiledWeight:
         """The product as a chosen number of splits, each not empty, computes it."""
         rows, count, outputs = rows.contiguous(), len(rows), self.outputs
         some_bias = self.tensors[0] if bias is None else bias
-        has_limit = tile.registers and _is_compiled() and not torch.version.hip
+        has_limit = tile.registers and has_assembly()
         limit = {"maxnreg": tile.registers} if has_limit else {}
         out = rows.new_empty(count, outputs)
         sums = out if splits == 1 else rows.new_empty(splits, count, outputs, dtype=torch.float32)
@@ -283,7 +293,7 @@ def tiled(weight: Int4Weight | ByteWeight) -> TiledWeight:
     constants = {
         "KIND": KINDS[weight.numbers_dtype], "GROUP_CHUNKS": weight.group_chunks, "CHUNKS": chunks, "WORDS": words,
         "HALF_SCALES": isinstance(weight, Int4Weight) and weight.scale_dtype == torch.float16,
-        "HAS_PTX": _is_compiled() and not torch.version.hip,
+        "HAS_PTX": has_assembly(),
     }  # fmt: skip
     return TiledWeight(
         _packed_kernel, (weight.words, weight.groups), outputs, weight.in_features, blocks, chunks * words,

@@ -6,7 +6,7 @@
 | `int8` | blocks of Q8_0 (`packed_linear.py`), else as `fp8` | W8A16 (`byte_linear.py`), else as `fp8` on a CPU |
 | `gguf` | the blocks of a GGUF file as they are (`packed_linear.py`) | the same by Triton (`block_linear.py`) |
 | `fp8` | e4m3, dequantized in every pass | W8A16, else as on a CPU |
-| `nf4` | packed by bitsandbytes with AVX512-BF16, else dequantized in every pass | bitsandbytes' `gemm_4bit` |
+| `nf4` | packed by bitsandbytes with AVX512-BF16, else dequantized in every pass | as `gguf`, else bitsandbytes |
 | `nf4-double` | as `nf4`: packing undoes the double quantization | the scales of blocks have 8 bits too |
 
 Knows tensors and what the hardware can do; knows no network and no file.
@@ -27,9 +27,17 @@ from torch.nn import functional
 from specchat.devices import GGUF_FORMAT, kind_of, missing_triton
 from specchat.errors import ModelError, first_line
 from specchat.forward.cuda.kernel_trial import triton_module
+from specchat.forward.linear.block_linear import NF4, block_linear
 from specchat.forward.linear.byte_linear import ByteLinear, ByteWeight, byte_matmul
 from specchat.forward.linear.linear import TILE, QuantLinear, WeightSource, float_linear, tensor_bytes
-from specchat.forward.linear.packed_linear import GROUP, INT8_MAX, blocks_of_8_bits, multiplies_blocks, packed_linear
+from specchat.forward.linear.packed_linear import (
+    GROUP,
+    INT8_MAX,
+    StoredBlocks,
+    blocks_of_8_bits,
+    multiplies_blocks,
+    packed_linear,
+)
 from specchat.forward.native.native_ops import native_kernels
 
 BLOCKS_OF_8_BITS = "q8_0"
@@ -93,6 +101,23 @@ class Nf4Linear(QuantLinear):
 
     def __call__(self, rows: Tensor, /) -> Tensor:
         return _bitsandbytes().matmul_4bit(rows, self.weight, quant_state=self.quant_state, bias=self.bias)
+
+
+def with_own_kernel(linear: QuantLinear) -> QuantLinear:
+    """4-bit weights of bitsandbytes for our kernel, where a GPU has it: theirs is slow for more than one row."""
+    if type(linear) is not Nf4Linear or (state := linear.quant_state).blocksize != NF4_BLOCK_SIZES[0]:
+        return linear
+    (outputs, inputs), absmax = state.shape, state.absmax
+    if state.nested:
+        absmax = _bitsandbytes().functional.dequantize_blockwise(absmax, state.state2) + state.offset
+    steps = absmax.half().view(torch.uint8).view(outputs, -1, 2)
+    codes = linear.weight.view(outputs, steps.shape[1], -1)
+
+    def read_rows(first: int, last: int) -> Tensor:
+        return torch.cat((steps[first:last], codes[first:last]), dim=2).flatten(1)
+
+    blocks = [StoredBlocks(NF4, (outputs, inputs), read_rows)]
+    return block_linear(blocks, state.dtype, linear.weight.device, linear.bias) or linear
 
 
 class Nf4DequantizedLinear(Nf4Linear):

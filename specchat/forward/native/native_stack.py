@@ -245,10 +245,11 @@ def decoder_stack(
     ops: TorchOps,
     attention_kinds: Sequence[AttentionKind],
     per_layer_input: PerLayerInput | None = None,
+    first_layer: int = 0,
 ) -> DecoderStack:
     """The layers of a network; a NativeStack where that computes all of them."""
-    stack = DecoderStack(layers, norm, ops, attention_kinds, per_layer_input)
-    program = NativeProgram.of(stack)
+    stack = DecoderStack(layers, norm, ops, attention_kinds, per_layer_input, first_layer)
+    program = NativeProgram.of(stack) if not first_layer else None
     return stack if program is None else NativeStack(layers, norm, ops, attention_kinds, program=program)
 
 

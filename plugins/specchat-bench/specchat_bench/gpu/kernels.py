@@ -20,7 +20,7 @@ from specchat.forward.attention import AttentionMask, attention
 from specchat.forward.batch import CacheRows, ancestor_masks
 from specchat.forward.cuda.cuda_graphs import MAX_VOCABULARY, noise_kind
 from specchat.forward.fused_ops import QKVInputs, TorchOps
-from specchat.forward.linear.block_linear import BLOCK_TYPES, BlockLinear, block_linear
+from specchat.forward.linear.block_linear import BLOCK_TYPES, NF4, BlockLinear, block_linear
 from specchat.forward.linear.byte_linear import ByteLinear
 from specchat.forward.linear.int4_linear import (
     NUMBERS_IN_WORD,
@@ -32,7 +32,7 @@ from specchat.forward.linear.int4_linear import (
 )
 from specchat.forward.linear.linear import FloatLinear, QuantLinear, WeightSource
 from specchat.forward.linear.packed_linear import StoredBlocks
-from specchat.forward.linear.quant_linear import DequantizedLinear, Nf4Linear, quant_linear
+from specchat.forward.linear.quant_linear import DequantizedLinear, Nf4Linear, quant_linear, with_own_kernel
 from specchat.weights.gguf.gguf_rows import SCALE_OFFSETS
 from specchat_bench.gpu.gpu_bench import WEIGHT_STD, GpuBench, alike
 from specchat_bench.gpu.report import Line, attempt, ranges
@@ -125,7 +125,7 @@ def own_kernels(bench: GpuBench) -> Iterator[NamedCheck]:
     shapes = sizes.products
     for weights, name in (
         *product((W4A16, BLOCKS), shapes),
-        *((each, "down") for each in BLOCK_TYPES if each != BLOCKS),
+        *((each, "down") for each in BLOCK_TYPES if each not in (BLOCKS, NF4)),
     ):
         outputs, inputs = shapes[name]
         if weights == W4A16 or inputs % BLOCK_TYPES[weights].step == 0:  # not those of toys
@@ -250,7 +250,7 @@ def _linear(weights: str, shape: tuple[int, int], bench: GpuBench) -> QuantLinea
         if linear is None:
             raise NotImplementedError(f"no kernel for blocks of {weights} here")
         return linear
-    return quant_linear(WeightSource.from_tensor(bench.noise(*shape, std=WEIGHT_STD)), weights)
+    return with_own_kernel(quant_linear(WeightSource.from_tensor(bench.noise(*shape, std=WEIGHT_STD)), weights))
 
 
 def dequantized(linear: QuantLinear) -> Tensor:

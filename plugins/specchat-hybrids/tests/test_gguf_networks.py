@@ -4,18 +4,18 @@ import tomllib
 
 import pytest
 import torch
+from test_gguf_conversion import loaded
 
 from specchat.errors import ModelError
 from specchat.forward.transformers.transformers_model import TransformersModel
-from specchat.weights.gguf.gguf_conversion import safetensors_folder
-from specchat.weights.gguf.gguf_families import NETWORKS_FILE
 from specchat.weights.gguf.gguf_file import read_gguf
 from specchat.weights.gguf.gguf_preparation import prepared_gguf
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
+from specchat_hybrids.gguf_conversion import safetensors_folder
+from specchat_hybrids.gguf_networks import NETWORKS_FILE
 from tests.each_row import each_row
 from tests.gguf_networks import NETWORKS, network, write_network
-from tests.weights.test_gguf_conversion import loaded
 
 
 @pytest.fixture(autouse=True)
