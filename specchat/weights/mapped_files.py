@@ -32,7 +32,7 @@ class MappedFiles:
         self.bytes, self._source, self._on_bytes = 0, source, on_bytes
         self._folder = native.call("open_mapped_folder", bytes(folder)) if native.library is not None else 0
         if self._folder:
-            finalize(self, native.call, "close_mapped_folder", self._folder)
+            finalize(self, native.call, "close_mapped_folder", self._folder).atexit = False  # a thread may still read
 
     def add(self, name: str, tensors: Iterable[Tensor]) -> None:
         """A file of the folder, and the tensors that are mapped from it."""
