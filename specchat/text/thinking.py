@@ -80,7 +80,8 @@ def _tag_format(opening: str, closing: str, before: str = "\n", after: str = "\n
 
 
 def _format_of_row(row: Mapping[str, Any]) -> ThinkingFormat:
-    return ThinkingFormat(**{**row, "tokens": tuple(row["tokens"])}) if "tokens" in row else _tag_format(**row)
+    fields: dict[str, Any] = {**row, "tokens": tuple(row.get("tokens", ()))}
+    return ThinkingFormat(**fields) if fields["tokens"] else _tag_format(**row)
 
 
 FORMATS: Mapping[str, ThinkingFormat] = {
