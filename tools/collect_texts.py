@@ -27,7 +27,13 @@ PACKAGE = Path(specchat.__file__).parent
 CATALOGUE = PACKAGE / "texts" / "en.json"
 TEXT_TABLES = [
     PACKAGE / name
-    for name in ("cli/commands.toml", "profile/drafter_names.toml", "profile/keys.toml", "tui/keys_screen.toml")
+    for name in (
+        "cli/commands.toml",
+        "cli/demo.toml",
+        "profile/drafter_names.toml",
+        "profile/keys.toml",
+        "tui/keys_screen.toml",
+    )
 ]
 WORDS = re.compile(r"[^\W\d_]{2,}\W+(?:[\w'-]+\W+)*[^\W\d_]{2,}|[^\W\d_]{2,} ?\{\w+\}|\{\w+\} ?[^\W\d_]{3,}")
 BETWEEN_TEXTS = re.compile(r"^[ ;:,·]+|[;:,·]? +$")  # at the ends of a text, where it is joined with others

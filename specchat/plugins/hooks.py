@@ -54,9 +54,8 @@ def register_decoding_forms() -> Sequence[Extension]:  # type: ignore[empty-body
 def register_network_quantizers() -> Sequence[Extension]:  # type: ignore[empty-body]
     """What quantizes the weights of networks of transformers while they are loaded. The first one serves.
 
-    The object is `(str, torch.device, Mapping[str, str]) ->
-    specchat.weights.transformers_files.NetworkQuantization`: the format of `--weights`, the device, and what earlier
-    loads have found out about the code of the network. `from_pretrained` takes what it returns.
+    The object is `(str, torch.device, Path) -> specchat.weights.transformers_files.NetworkQuantization`: the format of
+    `--weights`, the device, and the folder of the network. `from_pretrained` takes what it returns.
     """
 
 

@@ -21,7 +21,7 @@ from specchat.forward.transformers.decoding_probe import RECURRENT, build_model,
 from specchat.forward.transformers.transformers_model import OWN_CACHE, DecodingForm
 from specchat.plugins.discovery import find_extensions, print_warning
 from specchat.plugins.own_plugins import install_line
-from specchat.weights.decoding_forms import WeightsInMemory, decoding_form, known_weight_uses, remember_weight_uses
+from specchat.weights.decoding_forms import WeightsInMemory, decoding_form
 from specchat.weights.tensor_files import is_finite
 
 if TYPE_CHECKING:
@@ -52,8 +52,12 @@ class NetworkQuantization(Protocol):
         ...
 
     @property
-    def found_uses(self) -> Mapping[str, str]:
-        """What the passes so far have found out about the code; the next load is told."""
+    def known_uses(self) -> Mapping[str, str]:
+        """Which weights the code of the network uses in its own way, as far as earlier loads found out."""
+        ...
+
+    def has_learnt(self) -> bool:
+        """Remember what the passes so far have found out: if it is anything, the network has to be loaded again."""
         ...
 
 
@@ -90,15 +94,12 @@ def _load_and_probe(
     quantizer = next(iter(find_extensions("network_quantizers").values()), None)
     if quantizer is None:
         raise ValueError(f"its weights in {quant_format} need a plugin: {install_line('hybrids')}; or --weights float")
-    uses = known_weight_uses(folder)
+    quantization: NetworkQuantization = quantizer.call(quant_format, device, folder)
     while True:
-        quantization: NetworkQuantization = quantizer.call(quant_format, device, uses)
         network = _load_network(folder, device, dtype, quantization)
-        form = decoding_form(folder, network, limits, WeightsInMemory(quant_format, uses))
-        if not quantization.found_uses:
+        form = decoding_form(folder, network, limits, WeightsInMemory(quant_format, quantization.known_uses))
+        if not quantization.has_learnt():
             return network, form
-        uses |= quantization.found_uses  # a use is noted once for a name, or once more as FLOAT, so this loop ends
-        remember_weight_uses(folder, uses)
         del network
 
 
