@@ -517,7 +517,10 @@ def _forget_trials() -> None:
     from specchat.forward.cuda.triton_ops import triton_ops
     from specchat.forward.linear.block_linear import block_matmul
     from specchat.forward.linear.byte_linear import byte_matmul
+    from specchat.forward.linear.expert_linear import tried_layouts
     from specchat.forward.linear.int4_linear import int4_matmul
+    from specchat.forward.linear.linear import float_matmul
 
-    for trial in (triton_ops, can_step, tree_kernels, int4_matmul, block_matmul, byte_matmul):
+    for trial in (triton_ops, can_step, tree_kernels, int4_matmul, block_matmul, byte_matmul, float_matmul):
         trial.cache_clear()
+    tried_layouts.clear()

@@ -26,7 +26,7 @@ from specchat.engine.cache_sizes import (
 )
 from specchat.hub.architecture import EMBEDDING, EXPERT, FLOAT_FORMATS, LINEAR, OUTPUT, Architecture, Matrix
 from specchat.plugins.discovery import find_extensions
-from specchat.weights.llama_families import FAMILIES, GRAPHED_FAMILIES, LLAMA_LIKE_FAMILIES, own_families
+from specchat.weights.llama_families import FAMILIES, LLAMA_LIKE_FAMILIES, own_families
 from specchat.weights.load_options import KEPT_FORMATS
 
 GIB = 2**30
@@ -88,7 +88,8 @@ STORAGE_FORMATS: Mapping[str, Callable[[Matrix], float]] = {
 }
 QUANTIZED_FORMATS = ("gguf4", "gguf5", "gguf6", "gguf8", "int8", "fp8", "nf4", "nf4-double")
 FITTING_FORMATS = ("bf16", *KEPT_FORMATS)
-INT4_CHECKPOINTS = ("awq", "gptq")  # a GPU multiplies them in the format "int4", the others convert them
+# Formats of checkpoints that a GPU multiplies as they are, and what they are there; elsewhere they are converted.
+KEPT_CHECKPOINTS = {"awq": "int4", "gptq": "int4", "mxfp4": "mxfp4"}
 
 
 def has_own_passes(architecture: Architecture, kind: DeviceKind) -> bool:
@@ -190,7 +191,7 @@ def int8_kv_element_bytes(architecture: Architecture) -> float:
 
 def has_kv_arena(architecture: Architecture, *, kind: DeviceKind) -> bool:
     """Whether all rows of KV cache are allocated when the model is loaded, for CUDA graphs."""
-    return kind.has_graphs and architecture.family in GRAPHED_FAMILIES and has_own_passes(architecture, kind)
+    return kind.has_graphs and has_own_passes(architecture, kind)
 
 
 @dataclass(frozen=True)

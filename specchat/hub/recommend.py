@@ -51,6 +51,7 @@ CPU_BANDWIDTH_SHARE = 0.6
 GPU_BANDWIDTH_SHARES = {"bf16": 0.85, "int8": 0.35, "nf4-double": 0.6}
 # A GPU without graphs: 75 to 95 kernels for a layer, and three for each expert of a token, launched one by one.
 LAYER_LAUNCH_SECONDS, EXPERT_LAUNCH_SECONDS = 0.8e-3, 0.03e-3
+EXPERTS_IN_GRAPH_SECONDS = 0.1e-3  # of a layer with experts beside its bytes, measured on an H200 (docs/gpu.md)
 MAX_DRAFT_SHARE = 0.20  # of the target's parameters, for a draft model: four draft tokens of more cost most of a pass
 ROW_COST = 0.1  # of a plain pass, for each draft token that it verifies, as the chooser assumes before it measures
 DEFAULT_CONTEXT_TOKENS = 8192  # exactly one bucket of the KV cache
@@ -124,8 +125,12 @@ class ModelPair:
         active_share = entry.active_parameters / architecture.parameters
         read_bytes = weight_bytes(architecture, self.quant_format) * active_share
         reading_seconds = read_bytes / (share * self.bandwidth.bytes_per_second)
+        if not self.device.is_gpu:
+            return reading_seconds
+        if self.has_graphs:
+            return reading_seconds + (architecture.layers * EXPERTS_IN_GRAPH_SECONDS if entry.selected_experts else 0)
         launches = architecture.layers * (LAYER_LAUNCH_SECONDS + entry.selected_experts * EXPERT_LAUNCH_SECONDS)
-        return max(reading_seconds, launches) if self.device.is_gpu and not self.has_graphs else reading_seconds
+        return max(reading_seconds, launches)
 
     @property
     def lacks_plugin(self) -> bool:

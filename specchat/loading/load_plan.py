@@ -24,7 +24,7 @@ from specchat.hub.find_models import HEAD_ROLE, find_local_model
 from specchat.hub.machine import Device, Machine
 from specchat.hub.memory_plan import (
     BF16_BYTES,
-    INT4_CHECKPOINTS,
+    KEPT_CHECKPOINTS,
     STORAGE_FORMATS,
     MemoryPlan,
     QuantizedModel,
@@ -117,9 +117,8 @@ class ModelPlan:
         sizes = self.architecture()
         if sizes is None or sizes.stored_format in FLOAT_FORMATS:
             return ""
-        has_kernel = sizes.stored_format in INT4_CHECKPOINTS and kind_of(self.options.device).has_kernels
-        if can_quantize(sizes, kind_of(self.options.device)):  # our own passes read it
-            return "int4" if has_kernel else ""
+        if can_quantize(sizes, kind := kind_of(self.options.device)):  # our own passes read it
+            return KEPT_CHECKPOINTS.get(sizes.stored_format, "") if kind.has_kernels else ""
         return sizes.stored_format if sizes.stored_format in STORAGE_FORMATS else ""
 
     def describe(self) -> str:

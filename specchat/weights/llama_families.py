@@ -320,7 +320,6 @@ FAMILIES: Mapping[str, Family] = {
 HYBRID_FAMILIES = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")  # their recurrent layers need kernels of ours
 LLAMA_LIKE_FAMILIES = tuple(FAMILIES)
 TORCH_FAMILIES = tuple(name for name in FAMILIES if name not in HYBRID_FAMILIES)
-GRAPHED_FAMILIES = tuple(name for name in FAMILIES if FAMILIES[name].experts is None)  # as CUDA graphs
 
 
 def own_families(kind: DeviceKind) -> tuple[str, ...]:

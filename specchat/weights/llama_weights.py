@@ -160,11 +160,11 @@ def load_llama(
     if multiplies_blocks and not isinstance(files, GgufTensorFiles):
         raise ModelError(f"{folder}: was not made from a GGUF file; --weights gguf needs one, use --weights float")
     loader = WeightLoader(files, dtype, device, quant_format, multiplies_blocks, kept)
-    if sizes.experts is not None:  # the host must know which experts a pass chose: no CUDA graph can hold that
+    weights = network_weights(loader, config, sizes, embedding_device or device, context_window, cpu_layers)
+    if not weights.are_capturable:
         capture = None
     elif kind.has_graphs:
         capture = capture or CudaGraphCapture(device)
-    weights = network_weights(loader, config, sizes, embedding_device or device, context_window, cpu_layers)
     graphs = GraphSettings(capture, arena_rows(arena_tokens)) if capture is not None else None
     if sizes.delta_net is not None and kind.is_gpu:
         from specchat.forward.llama.device_hybrid import DeviceHybridModel  # needs Triton

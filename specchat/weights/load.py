@@ -29,6 +29,7 @@ from specchat.devices import (
 from specchat.engine.model import Model
 from specchat.errors import ModelError, first_line
 from specchat.forward.batch import BatchLimits
+from specchat.forward.linear.block_linear import MXFP4, block_matmul
 from specchat.forward.linear.int4_linear import int4_matmul
 from specchat.forward.linear.quant_linear import hardware_warning
 from specchat.plugins.discovery import print_warning
@@ -132,6 +133,8 @@ def _warn_of_dequantization(folder: Path, config: dict[str, Any], dtype: torch.d
     if isinstance(files, GgufTensorFiles) or not files.has_scaled_weights:
         return
     if isinstance(files, Int4TensorFiles) and int4_matmul(device, dtype) is not None:
+        return
+    if isinstance(files, Mxfp4TensorFiles) and block_matmul(device, dtype, MXFP4) is not None:
         return
     has_4_bits = isinstance(files, Int4TensorFiles | Mxfp4TensorFiles)
     kind, stored_bits = kind_of(device), 4 if has_4_bits else 8

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from specchat.devices import kind_of
 from specchat.errors import ModelError
-from specchat.forward.linear.block_linear import BlockLinear, block_linear
+from specchat.forward.linear.block_linear import BLOCK_TYPES, MXFP4, BlockLinear, block_linear
 from specchat.forward.linear.int4_linear import Int4Linear, Int4Weight, int4_matmul
 from specchat.forward.linear.linear import FloatLinear, QuantLinear, WeightSource
 from specchat.forward.linear.packed_linear import StoredBlocks, packed_linear
@@ -92,6 +92,10 @@ class TensorFiles:
         """A matrix as blocks that can be multiplied as they are; None where the files hold no blocks."""
         return None
 
+    def stacked_blocks(self, _name: str, _index: int) -> Tensor | None:
+        """A matrix of a stack as blocks of MXFP4 [out, bytes]; None where the files hold none."""
+        return None
+
     def token_rows(self, _name: str) -> ReadTokenRows | None:
         """Reads single rows of a matrix quickly; None where a lookup needs the whole matrix in memory."""
         return None
@@ -160,18 +164,30 @@ class WeightLoader:
         come before those of the second one.
         """
 
+        def outputs(matrix: Tensor) -> Tensor:
+            return torch.cat((matrix[0::2], matrix[1::2])) if alternates else matrix
+
+        bias = self.files.read_rows(f"{name}_bias", index, index + 1)[0] if f"{name}_bias" in self.files else None
+        bias = self._to_device(name, outputs(bias), self.device) if bias is not None else None
+
         def make() -> QuantLinear:
             weight = self.files.read_rows(name, index, index + 1)[0]
-            weight = weight.T if is_transposed else weight
-            bias = self.files.read_rows(f"{name}_bias", index, index + 1)[0] if f"{name}_bias" in self.files else None
-            if alternates:
-                weight = torch.cat((weight[0::2], weight[1::2]))
-                bias = torch.cat((bias[0::2], bias[1::2])) if bias is not None else None
-            weight = self._to_device(name, weight.contiguous(), self.device)
-            bias = self._to_device(name, bias, self.device) if bias is not None else None
+            weight = self._to_device(name, outputs(weight.T if is_transposed else weight).contiguous(), self.device)
             return quant_linear(WeightSource.from_tensor(weight), self.quant_format, bias)
 
+        if self.quant_format == "float" and kind_of(self.device).has_kernels:
+            blocks = self.files.stacked_blocks(name, index)
+            if blocks is not None and (linear := self._linear_of_blocks(outputs(blocks), bias)) is not None:
+                return linear
         return self._kept_linear(f"{name}.{index}", make)
+
+    def _linear_of_blocks(self, rows: Tensor, bias: Tensor | None) -> QuantLinear | None:
+        """The layer of these blocks of MXFP4; None where the device has no kernel for them."""
+        shape = rows.shape[0], rows.shape[1] // BLOCK_TYPES[MXFP4].bytes * BLOCK_TYPES[MXFP4].step
+        stored = StoredBlocks(MXFP4, shape, lambda first, last: rows[first:last])
+        linear = block_linear([stored], self._activation_dtype, self.device, bias)
+        self.loaded_bytes += linear.bytes if linear else 0
+        return linear
 
     def _int4_linear(self, names: Sequence[str], bias: Tensor | None) -> Int4Linear | None:
         """The layers as the files hold them; None where they are not in 4 bits, or the device cannot multiply those."""

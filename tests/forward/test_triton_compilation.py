@@ -95,6 +95,17 @@ def test_the_kernels_for_blocks_compile_and_fit(capability, tmp_path):
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("capability", SHARED_BYTES)
+def test_the_kernels_for_experts_compile_and_fit(capability, tmp_path):
+    compiled = compiled_kernels(capability, 128, DTYPES.get(capability, "bfloat16"), tmp_path, arguments=["experts"])
+
+    used, budget = largest(compiled), BUDGETS[f"{capability} experts"]
+    assert used.keys() == budget.keys()
+    assert all(is_within(used[name], budget[name]) for name in used), (used, budget)
+    assert all(each["shared"] <= SHARED_BYTES[capability] for each in compiled), compiled
+
+
+@pytest.mark.full
 @pytest.mark.skipif(not OTHER_VERSIONS, reason="TRITON_FOLDERS names no other version of Triton")
 @pytest.mark.parametrize("capability", SHARED_BYTES)
 @pytest.mark.parametrize("version", OTHER_VERSIONS)

@@ -9,9 +9,10 @@ import torch
 
 pytest.importorskip("triton", reason="Triton has no release for this platform")
 
-from specchat.forward.cuda import triton_rows
+from specchat.forward.cuda import cuda_graphs, triton_rows
 from specchat.forward.linear.block_linear import block_matmul
 from specchat.forward.linear.int4_linear import int4_matmul
+from specchat_bench.gpu.experts import expert_pass_lines, expert_product_lines
 from specchat_bench.gpu.gpu_bench import GpuBench
 from specchat_bench.gpu.kernels import check_lines, own_kernels
 from tests.fake_gpu import FakeGpu, fake_gpu
@@ -48,3 +49,20 @@ def test_a_kernel_that_mixes_rows_is_found(monkeypatch):
 
     assert line["own bits in batches of"] == "1" and line["batches alike"] == "1 / 5"
     assert line["error"] > 0.5  # type: ignore[operator]
+
+
+def test_experts_have_a_small_error_and_the_bits_of_a_row_alone():
+    lines = list(expert_product_lines(GpuBench.of(torch.device("cuda"))))
+
+    assert [line for line in lines if "error message" in line] == []
+    assert len(lines) == 8 and all(line["error"] < 0.005 for line in lines)  # type: ignore[operator]
+    assert {line["own bits in batches of"] for line in lines} == {"all"}
+
+
+def test_mixtures_of_experts_have_graphs(monkeypatch):
+    monkeypatch.setattr(cuda_graphs, "GRAPH_WIDTHS", (1, 6))
+    lines = list(expert_pass_lines(GpuBench.of(torch.device("cuda"))))
+
+    assert [line for line in lines if "error message" in line] == []
+    assert [line["graphs"] for line in lines if "graphs" in line] == [2, 2]
+    assert {line["batches alike"] for line in lines if "batches alike" in line} == {"1, 5"}

@@ -73,7 +73,7 @@ def test_a_head_of_another_target_is_refused(monkeypatch):
 def test_experts_and_windows_are_told_of(monkeypatch):
     notes = " ".join(needs(monkeypatch, "gpt-oss-20b")["notes"])
 
-    assert 'models.weights = "float" converts them to bf16, "nf4" keeps 4 bits' in notes
+    assert 'its experts are stored in 4 bits: with models.weights = "float" a CUDA GPU keeps them' in notes
     assert "layers with a sliding window keep all rows" in notes
 
 

@@ -16,7 +16,14 @@ import triton.language as tl
 from torch import Tensor
 
 from specchat.forward.cuda.block_assembly import BFLOAT16, FLOAT16, code_assembly, table_assembly
-from specchat.forward.cuda.triton_linear import TiledWeight, has_assembly, load_inside, load_rows, store_tiles
+from specchat.forward.cuda.triton_linear import (
+    TiledWeight,
+    has_assembly,
+    load_inside,
+    load_rows,
+    pair_tile,
+    store_tiles,
+)
 from specchat.forward.linear.block_linear import BLOCK_TYPES, E2M1_SCALE, NF4_CODES, NUMBERS_IN_WORD, BlockWeight
 
 # Without assembly, a code becomes the mantissa of 2**23, which is subtracted: conversions of integers are slower.
@@ -134,21 +141,30 @@ def _add_chunk(
     return total
 
 
-@triton.jit(do_not_specialize=["count", "blocks", "split_blocks"])
+@triton.jit(do_not_specialize=["count", "blocks", "split_blocks", "choices"])
 def _block_kernel(
-    rows, low, high, factors, bias, out, count, outputs, inputs, blocks, split_blocks,
+    rows, low, high, factors, bias, out, count, outputs, inputs, blocks, split_blocks, pairs, choices,
     GROUP_CHUNKS: tl.constexpr, FACTOR_WORDS: tl.constexpr, WORDS: tl.constexpr, TYPE: tl.constexpr,
     HIGH_BITS: tl.constexpr, OFFSET: tl.constexpr, FORM: tl.constexpr, HAS_SCALES: tl.constexpr,
     PLANES: tl.constexpr, BLOCK: tl.constexpr, DOTS: tl.constexpr, IS_EVEN: tl.constexpr, HAS_BIAS: tl.constexpr,
-    HAS_PTX: tl.constexpr,
+    HAS_PTX: tl.constexpr, IS_GROUPED: tl.constexpr,
 ):  # fmt: skip
     """A chunk is the inputs of one number of each of WORDS words; a group has GROUP_CHUNKS chunks.
 
     `out` gets what each split computes, in its dtype. Where all sizes are multiples of the tile's, no load is masked.
+    With IS_GROUPED, the weights of experts lie one after the other, and a program takes 16 rows of one of them.
     """
     output = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     split = tl.program_id(1)
     row = tl.program_id(2) * (16 * DOTS) + tl.arange(0, 16)
+    to = row
+    if IS_GROUPED:
+        expert, row, to, blocks_of_tile = pair_tile(pairs, count, choices, blocks)
+        low += expert * blocks * outputs * WORDS
+        high += expert * blocks * outputs * WORDS
+        factors += expert * blocks * outputs * FACTOR_WORDS
+        bias += expert * outputs
+        blocks = blocks_of_tile
     word = tl.arange(0, WORDS)
     is_output = output < outputs
     total_0 = tl.zeros([16, BLOCK], tl.float32)
@@ -189,7 +205,7 @@ def _block_kernel(
                     total_3 = _add_chunk(
                         rows, row + 48, count, place, inputs, codes, scale, minimum, total_3, IS_EVEN, PLANES == 2
                     )
-    store_tiles(out, bias, total_0, total_1, total_2, total_3, split, row, count, output, outputs, DOTS, HAS_BIAS)
+    store_tiles(out, bias, total_0, total_1, total_2, total_3, split, to, count, output, outputs, DOTS, HAS_BIAS)
 
 
 def block_product(rows: Tensor, weight: BlockWeight, bias: Tensor | None) -> Tensor:
@@ -198,9 +214,9 @@ def block_product(rows: Tensor, weight: BlockWeight, bias: Tensor | None) -> Ten
 
 
 def tiled_blocks(weight: BlockWeight) -> TiledWeight:
-    kind, low, (blocks, outputs, words) = weight.kind, weight.low, weight.low.shape
+    kind, low, (blocks, outputs, words) = weight.kind, weight.low, weight.low.shape[-3:]
     constants = {
-        "GROUP_CHUNKS": kind.group // words, "FACTOR_WORDS": weight.factors.shape[1], "WORDS": words,
+        "GROUP_CHUNKS": kind.group // words, "FACTOR_WORDS": weight.factors.shape[-2], "WORDS": words,
         "TYPE": TYPE_NAMES.index(weight.type_name), "HIGH_BITS": kind.high_bits, "OFFSET": float(kind.offset),
         "FORM": 1 if kind.is_e2m1 else 2 if kind.is_nf4 else 0, "HAS_SCALES": kind.has_scales,
         "PLANES": kind.planes, "HAS_PTX": has_assembly(),

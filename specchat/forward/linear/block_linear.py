@@ -33,7 +33,7 @@ from specchat.forward.linear.packed_linear import ReorderedLinear, StoredBlocks
 
 NUMBERS_IN_WORD, LOW_BITS = 8, 4
 WORD_DTYPES = {1: torch.int8, 2: torch.int16, 4: torch.int32}  # by the bits of a number
-NF4 = "NF4"
+MXFP4, NF4 = "MXFP4", "NF4"
 NF4_CODES = (  # the quantiles of a normal distribution (QLoRA, arXiv 2305.14314)
     -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
     -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
@@ -326,6 +326,6 @@ BLOCK_TYPES: Mapping[str, BlockType] = {
     "Q4_K": BlockType(144, _unpack_k, has_minimum=True, step=256),
     "Q5_K": BlockType(176, partial(_unpack_k, has_fifth_bit=True), 1, has_minimum=True, step=256),
     "Q6_K": BlockType(210, _unpack_q6_k, 2, offset=32, group=16, step=256),
-    "MXFP4": BlockType(17, _unpack_mxfp4, is_e2m1=True),
+    MXFP4: BlockType(17, _unpack_mxfp4, is_e2m1=True),
     NF4: BlockType(34, _unpack_nf4, group=64, step=64, is_nf4=True),
 }

@@ -46,7 +46,7 @@ class ByteWeight:
     @property
     def groups(self) -> Tensor:
         """The bits of the scales, as the kernel reads them. int32 [1, out]"""
-        return self.scales.view(torch.int32)[None]
+        return self.scales.view(torch.int32).unsqueeze(-2)
 
     @property
     def bytes(self) -> int:

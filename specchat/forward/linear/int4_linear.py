@@ -74,7 +74,7 @@ class Int4Weight:
     @property
     def group_chunks(self) -> int:
         """The chunks of a group: a chunk is the inputs of one number of each word of a block."""
-        chunk, is_all = self.words.shape[2], self.group_size >= self.in_features
+        chunk, is_all = self.words.shape[-1], self.group_size >= self.in_features
         block_chunks = NUMBERS_IN_WORD * -(-self.group_size // (NUMBERS_IN_WORD * chunk))
         return min(self.group_size // chunk, block_chunks) if not is_all else block_chunks
 

@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from specchat.devices import kind_of
+from specchat.forward.cuda.kernel_trial import passes, triton_module
 from specchat.forward.native.native_ops import Kernel, NativeBorderError, NativeKernels, data_pointer, native_kernels
 
 Linear = Callable[[Tensor], Tensor]  # [N, in] -> [N, out]
@@ -103,6 +104,21 @@ class FloatLinear(QuantLinear):
         return functional.linear(rows, self.weight, self.bias)
 
 
+FloatMatmul = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # [N, in], weight, bias -> [N, out]
+
+
+@dataclass(frozen=True)
+class TiledFloatLinear(FloatLinear):
+    """A float weight that a GPU multiplies in tiles of fixed sums."""
+
+    is_batch_invariant = True
+
+    multiply: FloatMatmul
+
+    def __call__(self, rows: Tensor, /) -> Tensor:
+        return self.multiply(rows, self.weight, self.bias)
+
+
 @dataclass(frozen=True)
 class NativeLinear(QuantLinear):
     """A float weight, packed for the kernel of `native_linear.cpp`: [blocks, words, lanes, numbers in 32 bits]."""
@@ -177,6 +193,26 @@ def float_linear(weight: Tensor, bias: Tensor | None = None) -> QuantLinear:
         with suppress(RuntimeError):
             return OneDnnLinear(torch.ops.mkldnn._reorder_linear_weight(weight, ONEDNN_PACK_ROWS), bias)  # noqa: SLF001
     return FloatLinear(weight, bias)
+
+
+def invariant_linear(weight: Tensor, bias: Tensor | None = None) -> QuantLinear:
+    """A float weight so small that it costs nothing to give a row the same bits in every batch, where a kernel does."""
+    multiply = float_matmul(weight.device, weight.dtype)
+    return TiledFloatLinear(weight, bias, multiply) if multiply else float_linear(weight, bias)
+
+
+@lru_cache
+def float_matmul(device: torch.device, dtype: torch.dtype) -> FloatMatmul | None:
+    """The kernel of this device; None without one, or when a test gives other results than torch."""
+    if (kernels := triton_module("triton_linear", device)) is None:
+        return None
+    multiply: FloatMatmul = kernels.float_product
+
+    def is_right() -> bool:
+        weight = sample_tensor(dtype, 128, 5 * 64).to(device)
+        return is_right_product(lambda rows: multiply(rows, weight, None), weight)
+
+    return multiply if passes(is_right, "kernels for float weights") else None
 
 
 @lru_cache

@@ -29,7 +29,7 @@ from specchat.forward.linear.linear import Linear, QuantLinear
 from specchat.forward.llama.decoder_layer import AttentionKind, DecoderLayer, PerLayerInput, RopeAngles
 from specchat.forward.llama.embedding_rows import EmbeddingTable
 from specchat.forward.llama.gated_delta_net import DeltaNetSizes, RecurrentPass
-from specchat.forward.llama.moe import ExpertSizes
+from specchat.forward.llama.moe import ExpertSizes, MixtureOfExperts
 from specchat.forward.llama.network_part import NetworkPart
 from specchat.forward.llama.variations import LayerShape, Scaling
 from specchat.forward.native.native_sampling import can_sample, sample_rows
@@ -94,6 +94,12 @@ class Weights:
     cpu_layers: int = 0
     check_files: Callable[[], None] | None = None  # of weights that stay in files: ModelError where one has changed
 
+    @property
+    def are_capturable(self) -> bool:
+        """Whether a pass needs no answer of the device: elsewhere the host must know which experts a row chose."""
+        mlps = (layer.mlp for layer in self.layers[self.cpu_layers :])
+        return all(each.is_on_device for each in mlps if isinstance(each, MixtureOfExperts))
+
 
 class LlamaModel:
     """A model of the Llama family. With `graphs`, passes over few nodes are CUDA graphs over a KV arena.
@@ -125,8 +131,9 @@ class LlamaModel:
         parts = (*weights.layers, weights.per_layer_input, weights.lm_head)
         has_invariant_linears = isinstance(weights.lm_head, QuantLinear) and all(map(_is_invariant, parts))
         self.is_batch_invariant = all(each.is_batch_invariant for each in (*ops, *cpu_ops)) and has_invariant_linears
-        # an expert computes as many rows as chose it, whatever the number of rows of the pass
-        self.is_exact = self.is_batch_invariant or (limits.exact and dimensions.experts is None)
+        # an expert alone computes as many rows as chose it, whatever the number of rows of the pass
+        has_equal_passes = dimensions.experts is None or (weights.are_capturable and not weights.cpu_layers)
+        self.is_exact = self.is_batch_invariant or (limits.exact and has_equal_passes)
         self.limits = limits = replace(limits, exact=limits.exact and not self.is_batch_invariant)
         self.prefill_chunk, self.max_rows, self.supports_trees = limits.prefill_chunk, limits.max_rows, not limits.exact
         self.context_window, self.vocab_size, self.bytes = context_window, dimensions.vocab_size, weights.bytes

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from specchat.forward.fused_ops import TorchOps
-from specchat.forward.linear.expert_linear import ExpertLinear, RowsByExpert
+from specchat.forward.linear.expert_linear import ExpertLinear
 from specchat.forward.linear.linear import Linear
 from specchat.forward.llama.decoder_layer import GatedMlp
 from specchat.forward.llama.variations import SILU, Activation
@@ -89,14 +89,15 @@ class MixtureOfExperts:
     shared: SharedExpert | None = None
     activation: Activation = SILU
 
+    @property
+    def is_on_device(self) -> bool:
+        """Whether passes over few rows do not wait for the choice of experts."""
+        return self.gate_up_proj.stack is not None and self.down_proj.stack is not None
+
     def __call__(self, rows: Tensor, ops: TorchOps) -> Tensor:
         selection = self.router(rows)
-        by_expert = RowsByExpert.sort(selection.experts)
+        by_expert = self.gate_up_proj.sort(selection.experts)
         gate_up = self.gate_up_proj(by_expert.gather(rows), by_expert)
         inner = ops.activate_and_mul(gate_up, self.activation)
-        parts = by_expert.scatter(self.down_proj(inner, by_expert)).float() * selection.weights[:, :, None]
-        output = parts[:, 0]  # in the order of its choices: a sum over a dimension may depend on the rows
-        for choice in range(1, by_expert.choices):
-            output = output + parts[:, choice]
-        output = output.to(rows.dtype)
+        output = by_expert.weighted_sum(self.down_proj(inner, by_expert), selection.weights)
         return output if self.shared is None else output + self.shared(rows, ops)

@@ -229,9 +229,9 @@ def binary_tree(count: int) -> DraftTree:
 
 def _product(weights: str, shape: tuple[int, int], bench: GpuBench) -> KernelCheck:
     """A linear layer of a format, as several that take turns with other memory."""
-    rows, first_layer = bench.noise(bench.sizes.most_rows, shape[1]), _linear(weights, shape, bench)
+    rows, first_layer = bench.noise(bench.sizes.most_rows, shape[1]), linear_of_noise(weights, shape, bench)
     copies = bench.copies(first_layer.bytes)
-    linears = [first_layer, *(_linear(weights, shape, bench) for _ in range(copies - 1))]
+    linears = [first_layer, *(linear_of_noise(weights, shape, bench) for _ in range(copies - 1))]
     step = max(shape[0] // REFERENCE_OUTPUTS, 1)
     return KernelCheck(
         lambda first, last, copy: linears[copy](rows[first:last]),
@@ -242,7 +242,7 @@ def _product(weights: str, shape: tuple[int, int], bench: GpuBench) -> KernelChe
     )
 
 
-def _linear(weights: str, shape: tuple[int, int], bench: GpuBench) -> QuantLinear:
+def linear_of_noise(weights: str, shape: tuple[int, int], bench: GpuBench) -> QuantLinear:
     if weights == W4A16:
         return Int4Linear(random_int4(bench, shape), None, required_int4_matmul(bench))
     if weights in BLOCK_TYPES:
