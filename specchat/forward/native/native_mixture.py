@@ -1,0 +1,100 @@
+"""Linear layers and mixtures of experts as native kernels read them: `native_mixture.cpp` computes a mixture in one call.
+
+Its bits are those of the experts one by one, but for the softmax of the router. Knows tensors; knows no file.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specchat.forward.linear.linear import Linear, NativeLinear
+from specchat.forward.linear.packed_linear import PackedLinear
+from specchat.forward.llama.variations import GELU_TANH, Activation, SwiGluClamp
+from specchat.forward.native.native_ops import Kernel, check_border, data_pointer, native_kernels
+
+_POINTER, _INT64 = ctypes.c_void_p, ctypes.c_int64
+
+
+class LinearLayer(ctypes.Structure):
+    """The structures of `native_stack.h`, which explains their fields."""
+
+    _fields_ = (
+        ("parts", _POINTER), ("part_count", _INT64), ("floats", _POINTER), ("bias", _POINTER),
+        *((name, _INT64) for name in ("inputs", "padded_inputs", "outputs")),
+    )  # fmt: skip
+
+
+class _Mixture(ctypes.Structure):
+    _fields_ = (
+        ("router", LinearLayer),
+        *((name, ctypes.POINTER(LinearLayer)) for name in ("gate_up", "down")),  # these keep their tables alive
+        *((name, _INT64) for name in ("experts", "chosen", "has_float32_router", "is_normalized", "is_gelu")),
+    )
+
+
+STRUCTURES = (LinearLayer, _Mixture)  # in the order of `mixture_bytes`
+
+
+@dataclass(frozen=True)
+class NativeMixture:
+    """The experts of a layer, in blocks, and their router. Their tensors belong to it, which must live as long."""
+
+    mixture: _Mixture
+    kernel: Kernel
+
+    @classmethod
+    def of(
+        cls, router: Linear, experts: Sequence[Sequence[Linear]], chosen: int, is_normalized: bool,
+        activation: Activation, dtype: torch.dtype,
+    ) -> NativeMixture | None:  # fmt: skip
+        """`experts`: gate_up and down of all, for rows of a dtype; None where the kernel does not know a part."""
+        kernel, count = native_kernels().kernel("mixture_of_experts", dtype), len(experts[0])
+        are_packed = all(isinstance(each, PackedLinear) for part in experts for each in part)
+        if kernel is None or not are_packed or not isinstance(router, NativeLinear):
+            return None
+        tables = [[linear_layer(each, dtype) for each in part] for part in experts]
+        scores = linear_layer(router, router.weight.dtype) if router.weight.dtype in (torch.float32, dtype) else None
+        if scores is None or isinstance(activation, SwiGluClamp) or not 0 < chosen <= count:
+            return None
+        size, inner = scores.inputs, tables[1][0].inputs if tables[1][0] else 0
+        sizes = (size, 2 * inner), (inner, size)
+        if scores.outputs != count or any(
+            each is None or (each.inputs, each.outputs) != expected
+            for table, expected in zip(tables, sizes, strict=True)
+            for each in table
+        ):
+            return None
+        stored = ((LinearLayer * count)(*table) for table in tables)
+        is_wide = router.weight.dtype == torch.float32
+        return cls(_Mixture(scores, *stored, count, chosen, is_wide, is_normalized, activation == GELU_TANH), kernel)
+
+    @property
+    def address(self) -> int:
+        """Of the `Mixture` for kernels."""
+        return ctypes.addressof(self.mixture)
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """The weighted sum of the outputs of the experts that are chosen for a row. [N, D] -> [N, D]"""
+        rows = rows.contiguous()
+        check_border("mixture_of_experts", rows, (rows, (len(rows), self.mixture.router.inputs)))
+        out = torch.empty_like(rows)
+        self.kernel(rows.data_ptr(), self.address, out.data_ptr(), len(rows), torch.get_num_threads())
+        return out
+
+
+def linear_layer(linear: Linear, dtype: torch.dtype) -> LinearLayer | None:
+    """None for a layer that is multiplied otherwise."""
+    if not isinstance(linear, PackedLinear | NativeLinear):
+        return None
+    if linear.bias is not None and linear.bias.dtype != dtype:
+        return None
+    bias, sizes = data_pointer(linear.bias), (linear.in_features, linear.padded_inputs, linear.out_features)
+    if isinstance(linear, PackedLinear):
+        parts = ctypes.addressof(linear.part_table), len(linear.parts)
+        return LinearLayer(*parts, None, bias, *sizes) if dtype in linear.kernels else None
+    return LinearLayer(None, 0, linear.weight.data_ptr(), bias, *sizes) if linear.weight.dtype == dtype else None
