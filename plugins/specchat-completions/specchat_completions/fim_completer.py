@@ -26,7 +26,8 @@ from specchat.engine.cache import KVCache
 from specchat.engine.cache_sizes import SCRATCH_ROWS
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import AnswerTask, Drafter
-from specchat.engine.probabilities import TokenProbabilities
+from specchat.engine.probabilities import TokenProbabilities, token_probabilities
+from specchat.engine.tree import DraftTree
 from specchat.text.detokenize import Detokenizer, StopStrings
 from specchat_completions.fim_tokens import (
     Continuation,
@@ -39,6 +40,7 @@ from specchat_completions.fim_tokens import (
 
 TASK_KIND = "completion"  # for what the chooser learns
 DRAFTER_ORDER = KIND_DEFAULTS["code"].drafter_order
+SCORED_ROWS = 64  # of a pass that reads the probabilities of a given text
 INSIDE_LINE = "inside_line"  # the finish reason where a model without FIM tokens has nothing to say
 NO_FIM_TOKENS = (
     "the model has no fill-in-the-middle tokens: completions continue the text before the cursor, at line ends"
@@ -114,7 +116,7 @@ class FimCompleter:
             if deadline.end_reason():
                 return
             with closing(generation), pool.acquire_slot(generation.cache, rows):
-                for scored in generation.score(ids, min(tokenizer.vocab_size, self.models.target.vocab_size)):
+                for scored in _scores(generation, ids, min(tokenizer.vocab_size, self.models.target.vocab_size)):
                     known += scored
                     yield PrefillProgress(len(known), len(ids))
                     if deadline.end_reason():
@@ -180,6 +182,18 @@ class FimCompleter:
             return "lines"
         is_open = self.fim_tokens is not None or request.is_raw
         return "" if is_open or not is_block_over(request.prefix, text) else "block"
+
+
+def _scores(generation: Generation, ids: Sequence[int], vocab_size: int) -> Iterator[tuple[TokenProbabilities, ...]]:
+    """Make these tokens the text and yield the probabilities of all but the first; no drafter hears of them."""
+    generation.replace_tokens(list(ids[:1]))
+    while following := list(ids[len(generation.tokens) :][: min(SCORED_ROWS, generation.target.max_rows)]):
+        tree = DraftTree(generation.tokens[-1])
+        tree.add_chain(following[:-1])
+        path, logits = list(range(len(tree))), generation.target.forward(tree, generation.cache).logits
+        generation.cache.commit(path)
+        generation.tokens += following
+        yield token_probabilities(logits, path, following, vocab_size)
 
 
 def _without_beginning(pieces: Sequence[str], length: int) -> list[str]:

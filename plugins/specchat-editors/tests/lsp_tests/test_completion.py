@@ -299,7 +299,7 @@ def test_the_editor_is_told_once_that_a_model_does_not_fill_gaps(start):
 
 
 def test_the_editor_is_told_of_the_plugin_that_completes(start, monkeypatch):
-    monkeypatch.setenv("SPECCHAT_LOAD_PLUGINS", "")
+    monkeypatch.setenv("SPECCHAT_LOAD_PLUGINS", "editors")
     editor = start()
     editor.begin({"debounceMs": 0})
 
