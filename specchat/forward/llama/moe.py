@@ -100,7 +100,7 @@ class MixtureOfExperts:
         if type(routing) is not Routing:  # another may choose in another way
             return {}
         rules = routing.experts_per_token, routing.is_topk_normalized, self.activation
-        made = {dtype: NativeMixture.of(self.router.linear, experts, *rules, dtype) for dtype in DTYPE_NAMES}
+        made = {dtype: NativeMixture.of(self.router.linear, *experts, *rules, dtype) for dtype in DTYPE_NAMES}
         return {dtype: mixture for dtype, mixture in made.items() if mixture is not None}
 
     def __call__(self, rows: Tensor, ops: TorchOps) -> Tensor:

@@ -1,4 +1,4 @@
-"""Linear layers and mixtures of experts as native kernels read them: `native_mixture.cpp` computes a mixture in one call.
+"""Linear layers and mixtures of experts as native kernels read them; `native_mixture.cpp` computes one in a call.
 
 Its bits are those of the experts one by one, but for the softmax of the router. Knows tensors; knows no file.
 """
@@ -42,35 +42,32 @@ STRUCTURES = (LinearLayer, _Mixture)  # in the order of `mixture_bytes`
 
 @dataclass(frozen=True)
 class NativeMixture:
-    """The experts of a layer, in blocks, and their router. Their tensors belong to it, which must live as long."""
+    """The experts of a layer and their router. Their tensors belong to the layer, which must live as long."""
 
     mixture: _Mixture
     kernel: Kernel
 
     @classmethod
     def of(
-        cls, router: Linear, experts: Sequence[Sequence[Linear]], chosen: int, is_normalized: bool,
+        cls, router: Linear, gate_up: Sequence[Linear], down: Sequence[Linear], chosen: int, is_normalized: bool,
         activation: Activation, dtype: torch.dtype,
     ) -> NativeMixture | None:  # fmt: skip
-        """`experts`: gate_up and down of all, for rows of a dtype; None where the kernel does not know a part."""
-        kernel, count = native_kernels().kernel("mixture_of_experts", dtype), len(experts[0])
-        are_packed = all(isinstance(each, PackedLinear) for part in experts for each in part)
-        if kernel is None or not are_packed or not isinstance(router, NativeLinear):
+        """For rows of a dtype; None where the kernel does not know a part, or where sizes differ."""
+        kernel, count = native_kernels().kernel("mixture_of_experts", dtype), len(gate_up)
+        are_packed = all(isinstance(each, PackedLinear) for each in (*gate_up, *down))
+        if kernel is None or not are_packed or not isinstance(router, NativeLinear) or not 0 < chosen <= count:
             return None
-        tables = [[linear_layer(each, dtype) for each in part] for part in experts]
-        scores = linear_layer(router, router.weight.dtype) if router.weight.dtype in (torch.float32, dtype) else None
-        if scores is None or isinstance(activation, SwiGluClamp) or not 0 < chosen <= count:
+        is_wide = router.weight.dtype == torch.float32
+        scores = linear_layer(router, torch.float32 if is_wide else dtype)
+        tables = [[layer for each in part if (layer := linear_layer(each, dtype))] for part in (gate_up, down)]
+        sizes = [{(each.inputs, each.outputs) for each in table} for table in tables]
+        inner = tables[1][0].inputs if tables[1] else 0
+        expected = [{(router.in_features, 2 * inner)}, {(inner, router.in_features)}]
+        if scores is None or isinstance(activation, SwiGluClamp) or sizes != expected:
             return None
-        size, inner = scores.inputs, tables[1][0].inputs if tables[1][0] else 0
-        sizes = (size, 2 * inner), (inner, size)
-        if scores.outputs != count or any(
-            each is None or (each.inputs, each.outputs) != expected
-            for table, expected in zip(tables, sizes, strict=True)
-            for each in table
-        ):
+        if {len(gate_up), len(down), router.out_features, *map(len, tables)} != {count}:
             return None
         stored = ((LinearLayer * count)(*table) for table in tables)
-        is_wide = router.weight.dtype == torch.float32
         return cls(_Mixture(scores, *stored, count, chosen, is_wide, is_normalized, activation == GELU_TANH), kernel)
 
     @property
@@ -80,9 +77,8 @@ class NativeMixture:
 
     def __call__(self, rows: Tensor) -> Tensor:
         """The weighted sum of the outputs of the experts that are chosen for a row. [N, D] -> [N, D]"""
-        rows = rows.contiguous()
         check_border("mixture_of_experts", rows, (rows, (len(rows), self.mixture.router.inputs)))
-        out = torch.empty_like(rows)
+        rows, out = rows.contiguous(), torch.empty(rows.shape, dtype=rows.dtype)
         self.kernel(rows.data_ptr(), self.address, out.data_ptr(), len(rows), torch.get_num_threads())
         return out
 
