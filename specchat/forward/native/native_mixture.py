@@ -53,22 +53,19 @@ class NativeMixture:
         activation: Activation, dtype: torch.dtype,
     ) -> NativeMixture | None:  # fmt: skip
         """For rows of a dtype; None where the kernel does not know a part, or where sizes differ."""
-        kernel, count = native_kernels().kernel("mixture_of_experts", dtype), len(gate_up)
-        are_packed = all(isinstance(each, PackedLinear) for each in (*gate_up, *down))
-        if kernel is None or not are_packed or not isinstance(router, NativeLinear) or not 0 < chosen <= count:
+        kernel, experts = native_kernels().kernel("mixture_of_experts", dtype), (*gate_up, *down)
+        if kernel is None or isinstance(activation, SwiGluClamp) or not isinstance(router, NativeLinear):
             return None
-        is_wide = router.weight.dtype == torch.float32
-        scores = linear_layer(router, torch.float32 if is_wide else dtype)
-        tables = [[layer for each in part if (layer := linear_layer(each, dtype))] for part in (gate_up, down)]
-        sizes = [{(each.inputs, each.outputs) for each in table} for table in tables]
-        inner = tables[1][0].inputs if tables[1] else 0
-        expected = [{(router.in_features, 2 * inner)}, {(inner, router.in_features)}]
-        if scores is None or isinstance(activation, SwiGluClamp) or sizes != expected:
+        count, size, is_wide = router.out_features, router.in_features, router.weight.dtype == torch.float32
+        sizes = [(each.in_features, each.out_features) for each in experts if isinstance(each, PackedLinear)]
+        inner = sizes[-1][0] if sizes else 0
+        layers = [linear_layer(router, torch.float32 if is_wide else dtype)]
+        layers += [linear_layer(each, dtype) for each in experts]
+        if None in layers or sizes != [(size, 2 * inner)] * count + [(inner, size)] * count or chosen > count:
             return None
-        if {len(gate_up), len(down), router.out_features, *map(len, tables)} != {count}:
-            return None
-        stored = ((LinearLayer * count)(*table) for table in tables)
-        return cls(_Mixture(scores, *stored, count, chosen, is_wide, is_normalized, activation == GELU_TANH), kernel)
+        tables = (LinearLayer * count)(*layers[1 : count + 1]), (LinearLayer * count)(*layers[count + 1 :])
+        rules = count, chosen, is_wide, is_normalized, activation == GELU_TANH
+        return cls(_Mixture(layers[0], *tables, *rules), kernel)
 
     @property
     def address(self) -> int:
