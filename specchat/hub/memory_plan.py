@@ -221,7 +221,7 @@ class QuantizedModel:
         return 4 if self.quant_format == "float32" else BF16_BYTES
 
     def weight_bytes(self, *, kind: DeviceKind = CUDA) -> int:
-        if self.are_weights_mapped and self.quant_format in KEPT_FORMATS:
+        if self.are_weights_mapped and self.quant_format.startswith((*KEPT_FORMATS, GGUF_FORMAT)):
             others = [each for each in self.architecture.matrices if each.kind not in (LINEAR, OUTPUT, EXPERT)]
             return round(sum(_matrix_bytes(matrix, self.quant_format) for matrix in others))
         stored = _stored_format(self.quant_format, kind)

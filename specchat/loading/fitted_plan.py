@@ -13,11 +13,12 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from specchat.devices import CPU, CUDA, DeviceKind, kind_of
+from specchat.devices import CPU, CUDA, GGUF_FORMAT, DeviceKind, kind_of
 from specchat.errors import ModelError
 from specchat.hub.architecture import EXPERT, Architecture
 from specchat.hub.machine import Device, Machine, gpu_bandwidth, kept_bandwidth
 from specchat.hub.memory_plan import (
+    QuantizedModel,
     can_quantize,
     can_split,
     has_own_passes,
@@ -39,7 +40,7 @@ from specchat.loading.load_plan import ComputeFeatures, Fetch, LoadPlan, ModelPl
 from specchat.profile.keys import AUTO, Models, Profile
 from specchat.weights.load_options import KEPT_FORMATS
 
-MAX_MAPPED_SHARE = 1.5  # of the free memory, for weights that stay on the disk: with more, a token would take minutes
+MAX_MAPPED_SHARE = 1.5  # of the free memory, for what a token reads of weights on the disk: more would take minutes
 
 
 @dataclass(frozen=True)
@@ -146,11 +147,21 @@ def _steps(plan: LoadPlan, models: Models, machine: Machine, *, splits: bool) ->
         smallest = target.with_options(quant_format=formats[-1]) if formats else target
         yield from _layer_steps(smallest, sizes, machine)
         yield from drafters
-    kept = [each for each in (*formats, models.weights) if each in KEPT_FORMATS]
-    is_ours = not kind.is_gpu and has_own_passes(sizes, kind) and target.gguf is None
-    if is_ours and kept and weight_bytes(sizes, kept[-1]) <= MAX_MAPPED_SHARE * machine.cpu.free_bytes:
-        text = "weights that stay on the disk, because the memory does not hold them (very slow)"
-        yield _Step(text, partial(_with_target, maps_weights=True))
+    yield from _disk_steps(target, sizes, (*formats, models.weights), machine)
+
+
+def _disk_steps(target: ModelPlan, sizes: Architecture, formats: Sequence[str], machine: Machine) -> Iterator[_Step]:
+    """Weights that stay on the disk, those of a GGUF file as they are, where a token reads few enough of them."""
+    kind, is_as_in_file = kind_of(target.options.device), target.options.quant_format == GGUF_FORMAT
+    kept = [target.memory_format] if is_as_in_file else [each for each in formats if each in KEPT_FORMATS]
+    if kind.is_gpu or not has_own_passes(sizes, kind) or not kept:
+        return
+    experts = replace(sizes, matrices=tuple(each for each in sizes.matrices if each.kind == EXPERT))
+    idle_bytes = (1 - sizes.expert_share) * weight_bytes(experts, kept[-1])
+    read_bytes = QuantizedModel(sizes, kept[-1]).weight_bytes(kind=kind) - idle_bytes
+    if read_bytes <= MAX_MAPPED_SHARE * machine.cpu.free_bytes:
+        text = "weights that stay on the disk, because the memory does not hold them (very slow: a token reads"
+        yield _Step(f"{text} {format_gib(read_bytes)})", partial(_with_target, maps_weights=True))
 
 
 def _context_steps(plan: LoadPlan, shortest: int) -> Iterator[_Step]:

@@ -231,8 +231,10 @@ def network_weights(
     positions = torch.arange(context_window + SCRATCH_ROWS)  # a config may declare millions
     angles = tuple(RopeAngles.of(rope, positions, attention.head_size, norm) for rope, attention in distinct)
     attentions = tuple(attention for _rope, attention in distinct)
-    loaded_bytes = loader.loaded_bytes + on_cpu.loaded_bytes
-    return Weights(embedding, layers, norm, head, angles, attentions, loaded_bytes, per_layer_input, cpu_layers)
+    mapped = loader.kept.mapped if loader.kept else None
+    own_bytes = loader.loaded_bytes + on_cpu.loaded_bytes - (mapped.bytes if mapped else 0)
+    check = mapped.check if mapped else None
+    return Weights(embedding, layers, norm, head, angles, attentions, own_bytes, per_layer_input, cpu_layers, check)
 
 
 def _per_layer_input(loader: WeightLoader, embedding_device: torch.device) -> PerLayerInput:

@@ -62,9 +62,10 @@ def load_model(folder: Path, options: LoadOptions, report: Report = no_report) -
         if can_compute(config, folder, dtype, device):
             if config.get("quantization_config") and options.quant_format == FLOAT_FORMAT:
                 _warn_of_dequantization(folder, config, dtype or config_dtype(config), device)
-            layers, maps = options.cpu_layers, options.maps_weights
-            load = partial(load_llama, folder, dtype, device, options.context_window, shape, cpu_layers=layers)
-            with kept_weights(folder, options.quant_format, dtype, device, layers, maps=maps) as kept:
+            load = partial(
+                load_llama, folder, dtype, device, options.context_window, shape, cpu_layers=options.cpu_layers
+            )
+            with kept_weights(folder, options, dtype, device, report) as kept:
                 return _load_llama_model(folder, options, partial(load, kept=kept), device)
         if options.kv_cache != FLOAT_FORMAT:
             raise ValueError(
@@ -104,7 +105,7 @@ def _load_llama_model(folder: Path, options: LoadOptions, load: Callable[..., Mo
     _check_format(folder, options.quant_format, device)
     if (has_int8_kv := options.kv_cache == INT8_KV) and kind_of(device).is_gpu:
         raise ModelError(f"a KV cache in int8 is for CPUs, not for device {device}; use --kv-cache {FLOAT_FORMAT}")
-    load = partial(load, has_int8_kv=has_int8_kv)
+    load = partial(load, has_int8_kv=has_int8_kv, cpu_layers=options.cpu_layers)
     cpu, embedding_device = torch.device("cpu"), options.embedding_device
     if embedding_device != "cpu":
         try:

@@ -20,7 +20,7 @@ import torch
 
 from specchat.errors import ModelError
 from specchat.forward.linear.expert_linear import ExpertLinear
-from specchat.forward.linear.linear import float_linear
+from specchat.forward.linear.linear import QuantLinear, float_linear
 from specchat.forward.llama.decoder_layer import GatedMlp
 from specchat.forward.llama.moe import ExpertSizes, MixtureOfExperts, Router, Routing, SharedExpert
 from specchat.forward.llama.variations import SILU, Activation
@@ -93,25 +93,27 @@ def _load_experts(
     loader: WeightLoader, prefix: str, names: ExpertNames, experts: int
 ) -> tuple[ExpertLinear, ExpertLinear]:
     """Gate and up projection as one layer, and the down projection."""
-    if (stack := f"{prefix}.gate_up_proj") in loader.files:
-        is_other, down = names.has_gpt_oss_stacks, f"{prefix}.down_proj"
-        pairs = [
-            (
-                loader.stacked(stack, each, is_transposed=is_other, alternates=is_other),
-                loader.stacked(down, each, is_transposed=is_other),
-            )
-            for each in range(experts)
-        ]
+    stack, down, is_other = f"{prefix}.gate_up_proj", f"{prefix}.down_proj", names.has_gpt_oss_stacks
+    is_stacked = stack in loader.files
+
+    def load(loader: WeightLoader) -> tuple[QuantLinear, ...]:
+        """The two layers of each expert, one expert after the other."""
+        linears = list[QuantLinear]()
+        for each in range(experts):
+            if is_stacked:
+                linears.append(loader.stacked(stack, each, is_transposed=is_other, alternates=is_other))
+                linears.append(loader.stacked(down, each, is_transposed=is_other))
+            else:
+                linears.append(loader.linear(*(f"{prefix}.{each}.{name}" for name in names.gate_up)))
+                linears.append(loader.linear(f"{prefix}.{each}.{names.down}"))
+        return tuple(linears)
+
+    if loader.kept is not None and loader.kept.mapped is not None:  # one file: a process can map some ten thousand
+        linears = loader.kept.linear(prefix, lambda: load(replace(loader, kept=None)))
+        loader.loaded_bytes += sum(each.bytes for each in linears)
     else:
-        pairs = [
-            (
-                loader.linear(*(f"{prefix}.{expert}.{name}" for name in names.gate_up)),
-                loader.linear(f"{prefix}.{expert}.{names.down}"),
-            )
-            for expert in range(experts)
-        ]
-    gate_up, down = zip(*pairs, strict=True)
-    return ExpertLinear(gate_up), ExpertLinear(down)
+        linears = load(loader)
+    return ExpertLinear(linears[0::2]), ExpertLinear(linears[1::2])
 
 
 def _load_shared(loader: WeightLoader, prefix: str) -> SharedExpert:

@@ -247,7 +247,9 @@ class WeightLoader:
         if len(weights) < len(names):
             return None
         dtype, on_gpu = self._activation_dtype, kind_of(self.device).is_gpu
-        linear = block_linear(weights, dtype, self.device, bias) if on_gpu else packed_linear(weights, dtype, bias)
+        pack = lambda: packed_linear(weights, dtype, bias)
+        make = (lambda: block_linear(weights, dtype, self.device, bias)) if on_gpu else pack
+        linear = self.kept.linear(" ".join(names), make) if self.kept is not None else make()
         self.loaded_bytes += linear.bytes if linear else 0
         return linear
 

@@ -13,11 +13,13 @@ from specchat.errors import ModelError
 from specchat.hub import machine as machine_module
 from specchat.hub.machine import Device, Machine, simulated_gpu
 from specchat.hub.memory_plan import GIB, PYTHON_BYTES
+from specchat.loading import fitted_plan
 from specchat.loading.fitted_plan import plan_for_machine, plan_that_fits
 from specchat.loading.load_plan import ComputeFeatures, LoadPlan
 from specchat.profile.keys import Profile
 from tests.each_row import each_row
 from tests.front import command
+from tests.gguf_models import write_gguf
 
 QWEN3 = {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "head_dim": 128, "num_key_value_heads": 8}
 TARGET = QWEN3 | {
@@ -233,6 +235,32 @@ def test_on_a_cpu_quantized_weights_that_the_memory_does_not_hold_stay_on_the_di
 
     assert plan.target.options.maps_weights
     assert "stay on the disk" in plan.given_way
+
+
+def test_on_a_cpu_the_blocks_of_a_gguf_file_that_the_memory_does_not_hold_stay_on_the_disk(tmp_path, monkeypatch):
+    """The line says what a token reads: of a mixture of experts not all. Where that is too much, it is refused."""
+    for family, fits_by_experts in (("qwen3", False), ("qwen3moe", True)):
+        path = write_gguf(tmp_path / f"{family}.gguf", family, storage="Q8_0")
+        profile = Profile().override({"models.target": str(path), "models.draft": "", "limits.context": 4096})
+        whole = planned_on_cpu(profile, 16 * GIB)
+        assert not whole.given_way
+
+        weights = whole.memory().weight_bytes
+        free = whole.memory().total_bytes - weights * 3 // 4
+        plan = planned_on_cpu(profile, free)
+        assert (plan.target.options.maps_weights, plan.target.options.quant_format) == (True, "gguf")
+        assert (
+            "stay on the disk, because the memory does not hold them (very slow: a token reads 0 MiB)" in plan.given_way
+        )
+        assert plan.memory().weight_bytes < weights // 4
+
+        with monkeypatch.context() as patch:
+            patch.setattr(fitted_plan, "MAX_MAPPED_SHARE", 0.8 * weights / free)
+            assert planned_on_cpu(profile, free).target.options.maps_weights is fits_by_experts
+
+
+def planned_on_cpu(profile: Profile, free_bytes: int) -> LoadPlan:
+    return plan_for_machine(profile, Machine((Device(CPU, "a CPU", free_bytes, 16 * GIB),), ("AVX2", "BF16")))
 
 
 def test_a_drafting_layer_in_the_files_of_its_target_is_counted_once(tmp_path):

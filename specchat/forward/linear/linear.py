@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -114,6 +114,13 @@ class NativeLinear(QuantLinear):
     in_features: int
     out_features: int
     kernel: Kernel
+
+    def __getstate__(self) -> dict[str, object]:
+        """For a file: the kernel is that of the process that reads it."""
+        return {name: value for name, value in vars(self).items() if name != "kernel"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, kernel=linear_kernel(native_kernels(), state["weight"].dtype))
 
     @classmethod
     def pack(cls, weight: Tensor, bias: Tensor | None, lanes: int, kernel: Kernel) -> NativeLinear:

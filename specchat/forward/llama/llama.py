@@ -6,7 +6,7 @@ tensors; knows no file.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 
 import torch
@@ -89,9 +89,10 @@ class Weights:
     lm_head: Linear  # -> V
     ropes: tuple[RopeAngles, ...]  # of each kind of attention, for every position of the context window
     attentions: tuple[AttentionDimensions, ...]  # of each kind of attention; a layer says which it has
-    bytes: int
+    bytes: int  # in memory
     per_layer_input: PerLayerInput | None = None
     cpu_layers: int = 0
+    check_files: Callable[[], None] | None = None  # of weights that stay in files: ModelError where one has changed
 
 
 class LlamaModel:
@@ -204,7 +205,10 @@ class LlamaModel:
 
     @torch.inference_mode()
     def compute_logits(self, hidden_states: Tensor) -> Tensor:
-        return self.weights.lm_head(hidden_states)
+        logits = self.weights.lm_head(hidden_states)
+        if self.weights.check_files is not None:  # after all of a pass, and before anything of it is committed
+            self.weights.check_files()
+        return logits
 
     def _scaled_logits(self, hidden_states: Tensor) -> Tensor:
         """Logits as tokens are sampled from them."""

@@ -75,10 +75,11 @@ class NativeKernels:
         """Outputs of a linear layer that are computed together; 0 without a library."""
         return int(self.library.lanes()) if self.library is not None else 0
 
-    def call(self, name: str, *arguments: int) -> int:
+    def call(self, name: str, *arguments: int | bytes) -> int:
         """A function without a dtype, such as the size of a structure; addresses are numbers. Needs a library."""
         assert self.library is not None
-        return ctypes.CFUNCTYPE(_INT64, *(_INT64,) * len(arguments))((name, self.library))(*arguments)
+        types = (_POINTER if isinstance(each, bytes) else _INT64 for each in arguments)
+        return ctypes.CFUNCTYPE(_INT64, *types)((name, self.library))(*arguments)
 
     def kernel(self, name: str, dtype: torch.dtype) -> Kernel | None:
         """One of ARGUMENT_TYPES for a dtype; None when it does not exist."""
