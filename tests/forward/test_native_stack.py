@@ -89,10 +89,10 @@ def test_a_pass_has_the_bits_of_its_operations(monkeypatch, name, dtype, is_int8
     assert [16, 16, 8, len(branching()), 2] == counts
 
 
-@each_row("storage", ["Q4_1", "Q8_0"])
-def test_blocks_of_a_file_have_the_bits_of_the_operations(monkeypatch, tmp_path, storage):
+@each_row("family, storage", [("qwen2", "Q4_1"), ("qwen2", "Q8_0"), ("qwen3moe", "Q8_0"), ("mixtral", "Q4_1")])
+def test_blocks_of_a_file_have_the_bits_of_the_operations(monkeypatch, tmp_path, family, storage):
     monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
-    folder = prepared_gguf(write_gguf(tmp_path / "model.gguf", "qwen2", storage=storage))
+    folder = prepared_gguf(write_gguf(tmp_path / "model.gguf", family, storage=storage))
     limits = BatchLimits(prefill_chunk=16)
     model = load_llama(folder, torch.bfloat16, torch.device("cpu"), None, limits, quant_format="gguf")
     expected, counts = operations_one_by_one(monkeypatch, model), count_calls(monkeypatch)

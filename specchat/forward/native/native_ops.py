@@ -45,6 +45,7 @@ ARGUMENT_TYPES = {
     "attention_int8": _ATTENTION,
     "linear": (_POINTER,) * 4 + (_INT64,) * 4,
     "packed_linear": (_POINTER, _POINTER, _INT64, _POINTER, _POINTER) + (_INT64,) * 4,
+    "mixture_of_experts": (_POINTER,) * 3 + (_INT64,) * 2,
     "decoder_stack": (_POINTER,) * 2,
     "sample_rows": (_POINTER,) * 5 + (_INT64,) * 4,
     "rank_rows": (_POINTER,) * 6 + (_INT64,) * 4,
