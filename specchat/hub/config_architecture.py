@@ -134,6 +134,7 @@ def _architecture(config: Config) -> Architecture:
         _required_int(text, "vocab_size"), _required_int(text, "hidden_size"), len(kinds),
         int(text.get("max_position_embeddings", 0)), None, _quantization(config) or "bf16", notes,
         *_query_heads(text), _recurrent_row_elements(text, kinds), expert_share=selected / experts,
+        widest_head=max(shape.head_size for shape in _layer_shapes(text, kinds)),
     )  # fmt: skip
 
 

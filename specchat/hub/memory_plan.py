@@ -259,7 +259,7 @@ def partial_attention_bytes(architecture: Architecture, tokens: int, *, kind: De
     if not (kind.has_kernels and has_kv_arena(architecture, kind=kind)):
         return 0
     splits = ceil((arena_rows(tokens) + SPARE_ROWS) / SPLIT_KEYS)
-    return 4 * GRAPH_ROWS * architecture.heads * splits * (architecture.head_size + 2)
+    return 4 * GRAPH_ROWS * architecture.heads * splits * (architecture.widest_head + 2)
 
 
 def _dequantized_bytes(model: QuantizedModel) -> int:

@@ -46,9 +46,10 @@ READING_TOKENS_PER_SECOND = 8.0  # a person reads so fast; below, the score fall
 HALF_WORTH_TOKENS_PER_SECOND = 20.0  # at this speed, more speed is worth half of what it is worth near zero
 FASTEST_SHARE = 1.05  # of the time of a token in the fastest format: such a format is not slower
 DEFAULT_BYTES_PER_SECOND = 20e9  # of main memory when it is not measured: two slow channels
-# The share of the bandwidth that passes reach: on a CPU, and by format as measured on an H200 (docs/gpu.md).
+# The share of the bandwidth that passes reach: on a CPU, and by format as measured on an H200 (docs/gpu.md), of 4 bits
+# as estimated for GPUs with slower memory.
 CPU_BANDWIDTH_SHARE = 0.6
-GPU_BANDWIDTH_SHARES = {"bf16": 0.85, "int8": 0.35, "nf4-double": 0.6}
+GPU_BANDWIDTH_SHARES = {"bf16": 0.85, "int8": 0.48, "nf4-double": 0.6}
 # A GPU without graphs: 75 to 95 kernels for a layer, and three for each expert of a token, launched one by one.
 LAYER_LAUNCH_SECONDS, EXPERT_LAUNCH_SECONDS = 0.8e-3, 0.03e-3
 EXPERTS_IN_GRAPH_SECONDS = 0.1e-3  # of a layer with experts beside its bytes, measured on an H200 (docs/gpu.md)

@@ -305,6 +305,15 @@ def test_embeddings_on_the_cpu_are_not_counted_unless_they_are_tied():
     assert weight_bytes(tied, "nf4") == weight_bytes(tied, "nf4", embeddings_on_cpu=True)
 
 
+def test_partial_results_of_attention_have_the_widest_heads_of_all_layers():
+    narrow, wide = (
+        architecture_from_config(config_of("gemma4_text", GEMMA4 | {"head_dim": 16, "global_head_dim": size}))
+        for size in (16, 512)
+    )
+
+    assert partial_attention_bytes(wide, 1000) / partial_attention_bytes(narrow, 1000) == (512 + 2) / (16 + 2)
+
+
 def test_a_large_vocabulary_needs_more_workspace():
     small, large = (
         QuantizedModel(architecture_from_config(config_of("llama", {"vocab_size": size})), "bf16")

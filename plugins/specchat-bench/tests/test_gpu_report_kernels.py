@@ -14,7 +14,7 @@ from specchat.forward.linear.block_linear import block_matmul
 from specchat.forward.linear.int4_linear import int4_matmul
 from specchat_bench.gpu.experts import expert_pass_lines, expert_product_lines
 from specchat_bench.gpu.gpu_bench import GpuBench
-from specchat_bench.gpu.kernels import check_lines, own_kernels
+from specchat_bench.gpu.kernels import block_kernels, check_lines, own_kernels
 from tests.fake_gpu import FakeGpu, fake_gpu
 from tests.triton_interpreter import IS_INTERPRETED, interpreted_kernels
 
@@ -34,7 +34,7 @@ def gpu() -> Iterator[FakeGpu]:
 
 def test_every_kernel_has_a_small_error_and_the_bits_of_a_row_alone():
     bench = GpuBench.of(torch.device("cuda"))
-    lines = list(check_lines(own_kernels(bench), bench))
+    lines = list(check_lines((*own_kernels(bench), *block_kernels(bench)), bench))
 
     assert [line for line in lines if "error message" in line] == []
     assert len(lines) == 17 and all(line["error"] < 0.005 for line in lines)  # type: ignore[operator]
