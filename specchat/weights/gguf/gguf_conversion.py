@@ -25,16 +25,22 @@ CONVERTED_FOLDER = "bf16"  # in the prepared folder
 SPARE_DISK_BYTES = 2**28
 SHARD_BYTES = 5 * 10**9
 SIZES = {"BF16": 2, "F32": 4}
+Check = Callable[[Mapping[str, Sequence[int]]], None]
 
 
-def safetensors_folder(folder: Path, report: Report = no_report) -> Path:
-    """The same folder, or the converted one of a prepared folder, which is made now if it is missing."""
+def safetensors_folder(folder: Path, report: Report = no_report, check: Check | None = None) -> Path:
+    """The same folder, or the converted one of a prepared folder, which is made now if it is missing.
+
+    `check` sees the shapes of all tensors before, and raises an error for those that the reader has no use for.
+    """
     manifest = GgufManifest.from_folder(folder)
     if manifest is None:
         return folder
     converted, source = folder / CONVERTED_FOLDER, manifest.files[0].path
     if converted.is_dir():
         return converted
+    if check is not None:
+        check({name: _shape(parts) for name, parts in _published(manifest.tensors).items()})
     make_once(converted, source, lambda unfinished: _convert(manifest, folder, unfinished, report), report, "converted")
     return converted
 
@@ -89,13 +95,18 @@ def _write_weights(tensors: Sequence[MappedTensor], folder: Path, on_bytes: Call
         (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=1), encoding="utf-8")
 
 
-def _shards(tensors: Sequence[MappedTensor]) -> list[dict[str, list[MappedTensor]]]:
-    """The published tensors and their parts, in groups of at most SHARD_BYTES."""
+def _published(tensors: Sequence[MappedTensor]) -> dict[str, list[MappedTensor]]:
+    """The parts of each published tensor."""
     published = dict[str, list[MappedTensor]]()
     for tensor in tensors:
         published.setdefault(tensor.name.partition(PART)[0], []).append(tensor)
+    return published
+
+
+def _shards(tensors: Sequence[MappedTensor]) -> list[dict[str, list[MappedTensor]]]:
+    """The published tensors and their parts, in groups of at most SHARD_BYTES."""
     shards, size = [dict[str, list[MappedTensor]]()], 0
-    for name, parts in published.items():
+    for name, parts in _published(tensors).items():
         stored = sum(map(_stored_bytes, parts))
         if shards[-1] and size + stored > SHARD_BYTES:
             shards.append({})
