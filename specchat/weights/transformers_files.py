@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -28,6 +28,7 @@ from specchat.weights.tensor_files import is_finite
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+OTHER_SHAPE = "{} has the shape {}, and config.json means {}"
 NAMED_TENSORS = 3  # of those that a refusal counts
 NO_TEXT_CLASS = "Unrecognized configuration class"  # in the message of transformers
 # Tensors that a text network may leave in the files: parts for images and sound, drafting layers that were published
@@ -66,12 +67,8 @@ def check_shapes(folder: Path, shapes: Mapping[str, Sequence[int]]) -> None:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         network = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     for name, tensor in network.state_dict().items():
-        if list(tensor.shape) != (actual := list(shapes.get(name, tensor.shape))):
-            raise _other_shape(name, actual, tensor.shape)
-
-
-def _other_shape(name: str, actual: Sequence[int], expected: Sequence[int]) -> ValueError:
-    return ValueError(f"{name} has the shape {list(actual)}, and config.json means {list(expected)}")
+        if (expected := list(tensor.shape)) != (actual := list(shapes.get(name, expected))):
+            raise ValueError(OTHER_SHAPE.format(name, actual, expected))
 
 
 def load_with_transformers(
@@ -155,7 +152,7 @@ def _load_network(
         network, report = _from_pretrained(AutoModelForImageTextToText, folder, dtype, quantization)
     # Otherwise transformers fills missing tensors with random numbers, and a table tells about it.
     for name, actual, expected in sorted(report["mismatched_keys"]):
-        raise _other_shape(name, actual, expected)
+        raise ValueError(OTHER_SHAPE.format(name, list(actual), list(expected)))
     if missing := sorted(report["missing_keys"]):
         raise ValueError(f"no file holds {_named(missing)}")
     layers = getattr(network.config.get_text_config(decoder=True), "num_hidden_layers", None)
@@ -185,7 +182,7 @@ def _from_pretrained(
 
 
 @contextmanager
-def _stops_as_value_errors() -> Iterator[None]:
+def _stops_as_value_errors() -> Generator[None]:
     """transformers trusts a config, and stops with errors of any kind."""
     try:
         yield

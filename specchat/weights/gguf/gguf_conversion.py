@@ -29,10 +29,7 @@ Check = Callable[[Mapping[str, Sequence[int]]], None]
 
 
 def safetensors_folder(folder: Path, report: Report = no_report, check: Check | None = None) -> Path:
-    """The same folder, or the converted one of a prepared folder, which is made now if it is missing.
-
-    `check` sees the shapes of all tensors before, and raises an error for those that the reader has no use for.
-    """
+    """The same folder, or the converted one of a prepared folder; it is made now unless `check` refuses its shapes."""
     manifest = GgufManifest.from_folder(folder)
     if manifest is None:
         return folder

@@ -237,8 +237,7 @@ def _latent_config(keys: GgufKeys, _family: _Family, config: dict[str, Any]) -> 
         "q_lora_rank": keys.count("attention.q_lora_rank") or None,
         "qk_nope_head_dim": keys.computed(f"attention.key_length{own}-rope.dimension_count"),
         "v_head_dim": keys.size(f"attention.value_length{own}"),
-        "n_group": config["n_group"] or 1,
-        "topk_group": config["topk_group"] or 1,
+        **{key: config[key] or 1 for key in ("n_group", "topk_group")},
         "rope_parameters": rope_parameters(keys, yarn, config["head_dim"]),
     }
 
