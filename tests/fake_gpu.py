@@ -42,6 +42,14 @@ WAITING = frozenset(["_local_scalar_dense", "masked_select", "_unique2", "unique
 INDEXING = frozenset(["index", "index_put", "index_put_", "_index_put_impl_"])
 
 
+def _counted(numbers: Tensor, *arguments: Any, **options: Any) -> Tensor:
+    """`histc`, which torch has for integers on GPUs only."""
+    return torch.histc(numbers.float(), *arguments, **options).to(numbers.dtype)
+
+
+SUBSTITUTES: dict[str, Callable[..., Any]] = {"histc": _counted}  # of operations that torch lacks on CPUs
+
+
 class MixedDevicesError(RuntimeError):
     """An operation on tensors of the GPU and of the host."""
 
@@ -323,7 +331,8 @@ class FakeGpu(TorchDispatchMode):
             return inner_device if _is_gpu(each) else each
 
         inner_args, inner_kwargs = tree_map(inner, (args, kwargs))
-        result = func(*inner_args, **inner_kwargs)
+        compute = SUBSTITUTES.get(name, func)
+        result = compute(*inner_args, **inner_kwargs)
         known = {id(each.inner): each for each in ours}
         storages = {each.inner.untyped_storage()._cdata for each in ours}
         is_view = all(
@@ -331,7 +340,7 @@ class FakeGpu(TorchDispatchMode):
         )
         allocates_only = name.startswith(("empty", "new_empty"))
         if self.captured is not None:
-            self.captured.append((func, inner_args, inner_kwargs, result))
+            self.captured.append((compute, inner_args, inner_kwargs, result))
         elif not (name in VIEWS and (is_view or allocates_only)):
             returns = func._schema.returns
             alias = returns[0].alias_info if returns else None

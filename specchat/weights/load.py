@@ -74,12 +74,12 @@ def load_model(folder: Path, options: LoadOptions, report: Report = no_report) -
             )
         if options.cpu_layers and kind_of(device).is_gpu:
             raise ValueError("layers in main memory are for models in our own passes only; use --place none")
-        from specchat.weights.transformers_files import load_with_transformers  # our own models start sooner
+        from specchat.weights.transformers_files import check_shapes, load_with_transformers  # our own start sooner
 
         is_gguf = options.quant_format == GGUF_FORMAT  # whose blocks of other families were dequantized
         quant_format = FLOAT_FORMAT if is_gguf else options.quant_format
         _check_format(folder, quant_format, device)
-        readable = safetensors_folder(folder, report)
+        readable = safetensors_folder(folder, report, partial(check_shapes, folder))
         return load_with_transformers(readable, device, dtype, options.context_window, shape, quant_format)
     except torch.OutOfMemoryError as error:
         smallest = next(each for each in SMALL_FORMATS if each in kind_of(device).weight_formats)

@@ -17,6 +17,7 @@ from typing import IO, Any
 import numpy
 
 from specchat.errors import ModelError
+from specchat.weights.gguf.gguf_conversion import Check
 from specchat.weights.gguf.gguf_manifest import MANIFEST_FILE, PART, GgufManifest, MappedTensor, WeightChange
 from specchat.weights.gguf.gguf_preparation import Report, make_once, no_report
 from specchat.weights.gguf.gguf_rows import PublishedRows, read_float32, row_count
@@ -27,14 +28,16 @@ SHARD_BYTES = 5 * 10**9
 SIZES = {"BF16": 2, "F32": 4}
 
 
-def safetensors_folder(folder: Path, report: Report = no_report) -> Path:
-    """The same folder, or the converted one of a prepared folder, which is made now if it is missing."""
+def safetensors_folder(folder: Path, report: Report = no_report, check: Check | None = None) -> Path:
+    """The same folder, or the converted one of a prepared folder; it is made now unless `check` refuses its shapes."""
     manifest = GgufManifest.from_folder(folder)
     if manifest is None:
         return folder
     converted, source = folder / CONVERTED_FOLDER, manifest.files[0].path
     if converted.is_dir():
         return converted
+    if check is not None:
+        check({name: _shape(parts) for name, parts in _published(manifest.tensors).items()})
     make_once(converted, source, lambda unfinished: _convert(manifest, folder, unfinished, report), report, "converted")
     return converted
 
@@ -89,13 +92,18 @@ def _write_weights(tensors: Sequence[MappedTensor], folder: Path, on_bytes: Call
         (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=1), encoding="utf-8")
 
 
-def _shards(tensors: Sequence[MappedTensor]) -> list[dict[str, list[MappedTensor]]]:
-    """The published tensors and their parts, in groups of at most SHARD_BYTES."""
+def _published(tensors: Sequence[MappedTensor]) -> dict[str, list[MappedTensor]]:
+    """The parts of each published tensor."""
     published = dict[str, list[MappedTensor]]()
     for tensor in tensors:
         published.setdefault(tensor.name.partition(PART)[0], []).append(tensor)
+    return published
+
+
+def _shards(tensors: Sequence[MappedTensor]) -> list[dict[str, list[MappedTensor]]]:
+    """The published tensors and their parts, in groups of at most SHARD_BYTES."""
     shards, size = [dict[str, list[MappedTensor]]()], 0
-    for name, parts in published.items():
+    for name, parts in _published(tensors).items():
         stored = sum(map(_stored_bytes, parts))
         if shards[-1] and size + stored > SHARD_BYTES:
             shards.append({})

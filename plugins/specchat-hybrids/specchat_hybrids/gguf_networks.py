@@ -15,7 +15,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from specchat.weights.gguf.gguf_conversion import Tables
+from specchat.weights.gguf.gguf_conversion import Check, Tables
 from specchat.weights.gguf.gguf_file import GgufTensor
 from specchat.weights.gguf.gguf_heads import DRAFTING_LAYERS
 from specchat.weights.gguf.gguf_keys import GgufKeys
@@ -54,7 +54,7 @@ class GgufNetworks:
 
     @staticmethod
     def convert(folder: Path, report: Report) -> Path:
-        return safetensors_folder(folder, report)
+        return safetensors_folder(folder, report, check)
 
 
 @cache
@@ -92,7 +92,11 @@ class NetworkNames:
         name, tensors = f"model.layers.{layer}.{name}", [keys.required(f"blk.{layer}.{part}") for part in parts]
         changes = [CHANGES.get(part, WeightChange.NONE) for part in parts]
         if "{}" in name:
-            for index, each in enumerate(keys.matrices(tensors[0], keys.size("expert_count"))):
+            matrices = keys.matrices(tensors[0], keys.size("expert_count"))
+            if {*matrices[0].shape} != {config["hidden_size"], (width := config["moe_intermediate_size"])}:
+                shape = list(tensors[0].shape)
+                raise keys.error(f"{tensors[0].name} has the shape {shape}, and the file says experts of {width}")
+            for index, each in enumerate(matrices):
                 yield MappedTensor(each, name.format(index))
         elif len(parts) > 1:
             stack = keys.size("expert_count") if parts[0].endswith(EXPERTS) else 0

@@ -6,7 +6,7 @@ computes. Knows how to ask it; converts nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from specchat.weights.gguf.gguf_manifest import GgufManifest, MappedTensor
 from specchat.weights.gguf.gguf_preparation import Report, no_report
 
 Tables = Mapping[str, Mapping[str, Any]]
+Check = Callable[[Mapping[str, Sequence[int]]], None]  # ModelError for shapes that do not fit
 
 
 class NetworkReader(Protocol):
@@ -31,8 +32,8 @@ class NetworkReader(Protocol):
         """Every tensor of a file with such a network; ModelError for one that is missing or unknown."""
         ...
 
-    def convert(self, folder: Path, report: Report) -> Path:
-        """The folder with all weights of a prepared folder in bf16, which is made now if it is missing."""
+    def convert(self, folder: Path, report: Report, check: Check | None) -> Path:
+        """The folder with all weights of a prepared folder in bf16; it is made now unless `check` refuses its shapes."""
         ...
 
 
@@ -42,7 +43,7 @@ def network_reader() -> NetworkReader | None:
     return extension.load() if extension else None
 
 
-def safetensors_folder(folder: Path, report: Report = no_report) -> Path:
+def safetensors_folder(folder: Path, report: Report = no_report, check: Check | None = None) -> Path:
     """The same folder, or the converted one of a prepared folder. ModelError where that needs a plugin."""
     manifest = GgufManifest.from_folder(folder)
     if manifest is None:
@@ -50,4 +51,4 @@ def safetensors_folder(folder: Path, report: Report = no_report) -> Path:
     if (reader := network_reader()) is None:
         file = manifest.files[0].path
         raise ModelError(f"{file}: to convert it needs a plugin: {install_line('hybrids')}; or use the *.safetensors")
-    return reader.convert(folder, report)
+    return reader.convert(folder, report, check)

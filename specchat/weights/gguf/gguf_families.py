@@ -59,7 +59,6 @@ class _Family:
     per_layer_input: Mapping[str, str] = field(default_factory=dict[str, str])
     neutral: Mapping[str, Sequence[Any]] = field(default_factory=dict[str, Sequence[Any]])
     has: Mapping[str, str] = field(default_factory=dict[str, str])
-    needs: Mapping[str, str] = field(default_factory=dict[str, str])
     kinds: Sequence[str] = ()
     is_network: bool = False  # that transformers computes
 
@@ -97,9 +96,6 @@ def map_model(file: GgufFile) -> MappedModel:
     """The model in a GGUF file. ModelError when its architecture is not supported, or tensors do not fit."""
     keys = GgufKeys(file, str(file.metadata.get("general.architecture")))
     family = _family(keys)
-    for part, others in family.needs.items():
-        if not keys.has(part, keys.layers - 1):
-            raise keys.error(UNREADABLE.format(others, keys.architecture))
     of_sizes = (key.removesuffix("?") for choices in family.sizes.values() for key in choices)
     known = {*of_sizes, *family.numbers.values(), *family.has.values()}
     for key, neutral in (_tables()["neutral"] | family.neutral).items():
@@ -126,6 +122,8 @@ def _family(keys: GgufKeys) -> _Family:
     reader = None if name in tables[kind] else network_reader()
     if (table := (reader.families() if reader else tables[kind]).get(name)) is not None:
         fields: dict[str, Any] = {**table, **dict.fromkeys(table.get("flags", ()), True)}
+        for part, others in fields.pop("without", {}).items():
+            fields |= {} if keys.has(part, keys.layers - 1) else others
         fields.pop("flags", None)
         return _Family(**fields)
     if name in tables["networks"]:
@@ -227,6 +225,22 @@ def _partial_rope(keys: GgufKeys, family: _Family, config: dict[str, Any]) -> di
     share = rotated / config["head_dim"]
     part = {"partial_rotary_factor": share} if share < 1 else {}
     return {"rope_parameters": rope_parameters(keys, family.yarn, rotated) | part}
+
+
+def _latent_config(keys: GgufKeys, _family: _Family, config: dict[str, Any]) -> dict[str, Any]:
+    """Keys and values are made from a latent, queries not always, and YaRN sharpens attention by a scale of its own."""
+    own = "_mla" if keys.value("attention.key_length_mla") else ""  # older files have the sizes of whole heads
+    yarn = dict[str, float]()
+    if keys.value("rope.scaling.yarn_log_multiplier"):  # a tenth of both scales, which are the same
+        scale = round(10 * keys.number("rope.scaling.yarn_log_multiplier"), 6)
+        yarn = {"attention_factor": 1.0, "mscale": scale, "mscale_all_dim": scale}
+    return {
+        "q_lora_rank": keys.count("attention.q_lora_rank") or None,
+        "qk_nope_head_dim": keys.computed(f"attention.key_length{own}-rope.dimension_count"),
+        "v_head_dim": keys.size(f"attention.value_length{own}"),
+        **{key: config[key] or 1 for key in ("n_group", "topk_group")},
+        "rope_parameters": rope_parameters(keys, yarn, config["head_dim"]),
+    }
 
 
 def _gemma_config(keys: GgufKeys, family: _Family, config: dict[str, Any]) -> dict[str, Any]:
@@ -370,6 +384,8 @@ def _hybrid_config(keys: GgufKeys, family: _Family, config: dict[str, Any]) -> d
 
 
 SPECIAL_CONFIGS: Mapping[str, Callable[[GgufKeys, _Family, dict[str, Any]], dict[str, Any]]] = {
+    "deepseek_v2": _latent_config,
+    "deepseek_v3": _latent_config,
     "gemma2": _gemma_config,
     "gemma3_text": _gemma_config,
     "gemma4_text": _gemma4_config,
