@@ -53,7 +53,7 @@ class GgufNetworks:
         return NetworkNames(**names, pairs_rows="pairs_rows" in table.get("flags", ())).tensors(keys, config)
 
     @staticmethod
-    def convert(folder: Path, report: Report) -> Path:
+    def convert(folder: Path, report: Report, check: Check | None) -> Path:
         return safetensors_folder(folder, report, check)
 
 

@@ -33,7 +33,7 @@ class NetworkReader(Protocol):
         ...
 
     def convert(self, folder: Path, report: Report, check: Check | None) -> Path:
-        """The folder with all weights of a prepared folder in bf16; it is made now unless `check` refuses its shapes."""
+        """All weights of a prepared folder in bf16; its folder is made now unless `check` refuses the shapes."""
         ...
 
 
