@@ -15,6 +15,7 @@ USAGE_BY_KIND: Mapping[str, str] = {
     "network_quantizers": "--weights by {name}",
     "gguf_networks": "GGUF files by {name}",
     "completers": "completions by {name}",
+    "sketch_mergers": "sketches by {name}",
     "servers": "backend = {name}",
     "commands": "specchat {name}",
     "slash_commands": "/{name} {arguments}",
