@@ -125,10 +125,6 @@ def _has_experts_in_qwen(config: Config, layer: int) -> bool:
     return layer not in (config.get("mlp_only_layers") or ()) and (layer + 1) % config["decoder_sparse_step"] == 0
 
 
-def _equal_layers(_config: Config, _kinds: Sequence[str]) -> tuple[LayerShape, ...]:
-    return ()
-
-
 def _gemma4_layer_shapes(config: Config, kinds: Sequence[str]) -> tuple[LayerShape, ...]:
     """The shape of each layer; `kinds` as `layer_types`. The config is the published one, or one of transformers.
 
@@ -161,10 +157,6 @@ def _gemma4_attention_sizes(config: Config, kind: str, layer: int) -> Config:
         return {}
     kv_heads = config.get("num_global_key_value_heads") if config.get("attention_k_eq_v") else None
     return {"head_dim": config.get("global_head_dim") or GEMMA4_GLOBAL_HEAD_SIZE, "num_key_value_heads": kv_heads}
-
-
-def _llama_scaling(_config: Config) -> Scaling:
-    return Scaling()
 
 
 def _gemma_scaling(config: Config) -> Scaling:
@@ -215,8 +207,8 @@ class Family:
     has_wide_qk_norms: bool = False  # over all heads together
     has_output_gate: bool = False  # q_proj has a gate after the query of each head
     rotary_share: float = 1.0  # of a head, where a config does not say it
-    scaling: Callable[[Config], Scaling] = _llama_scaling
-    layer_shapes: Callable[[Config, Sequence[str]], tuple[LayerShape, ...]] = _equal_layers  # none: all are equal
+    scaling: Callable[[Config], Scaling] = lambda _config: Scaling()
+    layer_shapes: Callable[[Config, Sequence[str]], tuple[LayerShape, ...]] = lambda *_: ()  # none: all are equal
     has_window: LayerRule = _always  # in a config with a sliding window and without `layer_types`
     has_rope: LayerRule = _always
     rope_base: RopeBase = RopeBase()
