@@ -30,6 +30,8 @@ TEXT_TABLES = [
     for name in (
         "cli/commands.toml",
         "cli/demo.toml",
+        "cli/plugins.toml",
+        "drafters/eagle/mtp_names.toml",
         "profile/drafter_names.toml",
         "profile/keys.toml",
         "tui/keys_screen.toml",

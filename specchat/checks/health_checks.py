@@ -24,14 +24,7 @@ from specchat import __version__
 from specchat.devices import DeviceKind, drivers, may_have_gpu
 from specchat.errors import ModelError, SpecchatError, first_line
 from specchat.hub.catalog import catalog_review_date
-from specchat.hub.machine import (
-    Machine,
-    cpu_features,
-    main_memory,
-    memory_bandwidth,
-    probe,
-    probed_gpus,
-)
+from specchat.hub.machine import Machine, cpu_features, main_memory, memory_bandwidth, probe, probed_gpus
 from specchat.hub.memory_plan import GIB
 from specchat.hub.recommend import TOO_LARGE, format_gib
 from specchat.paths import cache_folder, configuration_folder, hub_cache_folder

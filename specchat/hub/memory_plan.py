@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 
 from specchat.devices import CPU, CUDA, GGUF_FORMAT, DeviceKind, missing_triton
@@ -59,13 +60,8 @@ def _int4_bytes(matrix: Matrix) -> float:
     return matrix.parameters / 2 + 3 * ceil(matrix.columns / INT4_GROUP) * matrix.rows * matrix.count
 
 
-def _nf4_bytes(matrix: Matrix) -> float:
-    return matrix.parameters / 2 + 4 * ceil(matrix.rows * matrix.columns / NF4_BLOCK) * matrix.count
-
-
-def _nf4_double_bytes(matrix: Matrix) -> float:
-    """As our kernel for GPUs has them; bitsandbytes needs 3 % less."""
-    return matrix.parameters / 2 + 2 * ceil(matrix.rows * matrix.columns / NF4_BLOCK) * matrix.count
+def _nf4_bytes(matrix: Matrix, scale_bytes: int = 4) -> float:
+    return matrix.parameters / 2 + scale_bytes * ceil(matrix.rows * matrix.columns / NF4_BLOCK) * matrix.count
 
 
 INT8_BLOCKS = "int8 blocks"  # what int8 is on a CPU: a scale for each 32 inputs
@@ -78,7 +74,7 @@ STORAGE_FORMATS: Mapping[str, Callable[[Matrix], float]] = {
     "int8": lambda matrix: matrix.parameters + 4 * matrix.rows * matrix.count,
     INT8_BLOCKS: lambda matrix: matrix.parameters * 34 / 32,
     "nf4": _nf4_bytes,
-    "nf4-double": _nf4_double_bytes,
+    "nf4-double": partial(_nf4_bytes, scale_bytes=2),  # as our kernel for GPUs has them; bitsandbytes needs 3 % less
     "gguf4": lambda matrix: 0.72 * matrix.parameters,  # blocks of a file: 4.5 to 5 bits, of some layers 6.6 or 8.5
     "gguf5": lambda matrix: 0.78 * matrix.parameters,  # 5.5 to 5.6, of some layers 6.6
     "gguf6": lambda matrix: 0.86 * matrix.parameters,  # 6.6, of some layers 8.5

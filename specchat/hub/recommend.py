@@ -216,11 +216,7 @@ def memory_budget(device: Device) -> float:
 
 
 def _fitting_pairs(
-    entry: CatalogEntry,
-    device: Device,
-    context_tokens: int,
-    cpu_features: Sequence[str],
-    bandwidth: Bandwidth | None,
+    entry: CatalogEntry, device: Device, context_tokens: int, cpu_features: Sequence[str], bandwidth: Bandwidth | None
 ) -> Iterator[ModelPair]:
     """Every format and drafter of a model that fits, with the required context.
 

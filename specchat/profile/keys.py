@@ -13,14 +13,7 @@ from typing import Any
 from specchat.devices import FLOAT_FORMAT, KINDS, KV_CACHE_FORMATS, WEIGHT_FORMATS
 from specchat.plugins.discovery import find_extensions
 from specchat.profile.drafter_names import DRAFTER_NAMES, plugin_drafters
-from specchat.profile.validation import (
-    InvalidValueError,
-    KeyPath,
-    SettingsSource,
-    check_values,
-    key,
-    merge_sources,
-)
+from specchat.profile.validation import InvalidValueError, KeyPath, SettingsSource, check_values, key, merge_sources
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 DEVICES = ("auto", *KINDS)

@@ -210,9 +210,7 @@ class WeightLoader:
             return self.tensor(name, device)
         tokens, width = self.files.shape(name)
         return EmbeddingRows(
-            (tokens, width),
-            self._activation_dtype,
-            lambda missing: self._to_device(name, read_rows(missing), device),
+            (tokens, width), self._activation_dtype, lambda missing: self._to_device(name, read_rows(missing), device)
         )
 
     def tied_lm_head(self, embedding: EmbeddingTable) -> QuantLinear:

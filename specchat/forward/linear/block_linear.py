@@ -27,8 +27,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from specchat.forward.cuda.kernel_trial import passes, triton_module
-from specchat.forward.linear.linear import QuantLinear, is_right_product, sample_tensor, tensor_bytes
+from specchat.forward.linear.linear import QuantLinear, sample_tensor, tensor_bytes, tried_product
 from specchat.forward.linear.packed_linear import ReorderedLinear, StoredBlocks
 
 NUMBERS_IN_WORD, LOW_BITS = 8, 4
@@ -234,15 +233,10 @@ def block_linear(
 @lru_cache
 def block_matmul(device: torch.device, dtype: torch.dtype, type_name: str) -> BlockMatmul | None:
     """The kernel of this device; None without one, or when a test gives other results than dequantized weights."""
-    if type_name not in BLOCK_TYPES or (kernels := triton_module("triton_blocks", device)) is None:
+    if type_name not in BLOCK_TYPES:
         return None
-    multiply: BlockMatmul = kernels.block_product
-
-    def is_right() -> bool:
-        weight = sample_weight(type_name, device)
-        return is_right_product(lambda rows: multiply(rows, weight, None), weight.dequantized(dtype))
-
-    return multiply if passes(is_right, f"kernels for blocks of {type_name}") else None
+    sample = lambda: [sample_weight(type_name, device)]
+    return tried_product("triton_blocks.block_product", device, dtype, sample, f"blocks of {type_name}")
 
 
 def sample_weight(type_name: str, device: torch.device) -> BlockWeight:

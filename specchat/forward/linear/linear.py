@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -72,6 +72,8 @@ class WeightSource:
 class PackedWeight(Protocol):
     @property
     def bytes(self) -> int: ...
+
+    def dequantized(self, dtype: torch.dtype) -> Tensor: ...
 
 
 Weight = TypeVar("Weight", bound=PackedWeight)
@@ -204,15 +206,8 @@ def invariant_linear(weight: Tensor, bias: Tensor | None = None) -> QuantLinear:
 @lru_cache
 def float_matmul(device: torch.device, dtype: torch.dtype) -> FloatMatmul | None:
     """The kernel of this device; None without one, or when a test gives other results than torch."""
-    if (kernels := triton_module("triton_linear", device)) is None:
-        return None
-    multiply: FloatMatmul = kernels.float_product
-
-    def is_right() -> bool:
-        weight = sample_tensor(dtype, 128, 5 * 64).to(device)
-        return is_right_product(lambda rows: multiply(rows, weight, None), weight)
-
-    return multiply if passes(is_right, "kernels for float weights") else None
+    sample = lambda: [sample_tensor(dtype, 128, 5 * 64).to(device)]
+    return tried_product("triton_linear.float_product", device, dtype, sample, "float weights")
 
 
 @lru_cache
@@ -227,6 +222,22 @@ def linear_kernel(native: NativeKernels, dtype: torch.dtype) -> Kernel | None:
     ours = linear(rows)
     is_invariant = all(torch.equal(linear(rows[:count]), ours[:count]) for count in (1, 2, 5, 16))
     return kernel if is_invariant and torch.allclose(ours, expected, tolerance, tolerance) else None
+
+
+def tried_product(
+    name: str, device: torch.device, dtype: torch.dtype, samples: Callable[[], Iterable[Weight | Tensor]], kind: str
+) -> Callable[[Tensor, Any, Tensor | None], Tensor] | None:
+    """The kernel MODULE.FUNCTION of this device; None without one, or where it is not right for a sample of weights."""
+    module, _dot, function = name.partition(".")
+    if (kernels := triton_module(module, device)) is None:
+        return None
+    multiply = getattr(kernels, function)
+
+    def is_right(weight: Weight | Tensor) -> bool:
+        floats = weight if isinstance(weight, Tensor) else weight.dequantized(dtype)
+        return is_right_product(lambda rows: multiply(rows, weight, None), floats)
+
+    return multiply if passes(lambda: all(map(is_right, samples())), f"kernels for {kind}") else None
 
 
 @torch.inference_mode()

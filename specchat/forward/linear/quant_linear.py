@@ -171,11 +171,8 @@ def _nf4_block(inputs: int) -> int | None:
 
 
 def _int8_linear(source: WeightSource, bias: Tensor | None) -> QuantLinear:
-    if (linear := _byte_linear(source, bias, torch.int8, INT8_MAX)) is not None:
-        return linear
-    if (packed := _packed_linear_of_8_bits(source, bias)) is not None:
-        return packed
-    return DequantizedLinear(*_quantized_rows(source, torch.int8, INT8_MAX), bias)
+    linear = _byte_linear(source, bias, torch.int8, INT8_MAX) or _packed_linear_of_8_bits(source, bias)
+    return linear or DequantizedLinear(*_quantized_rows(source, torch.int8, INT8_MAX), bias)
 
 
 def _byte_linear(source: WeightSource, bias: Tensor | None, dtype: torch.dtype, max_value: int) -> QuantLinear | None:
@@ -205,9 +202,8 @@ def _quantized_rows(source: WeightSource, dtype: torch.dtype, max_value: int) ->
 def _fp8_linear(source: WeightSource, bias: Tensor | None) -> QuantLinear:
     if not can_quantize(*source.shape, "fp8"):
         return float_linear(source.all_rows(), bias)
-    if (linear := _byte_linear(source, bias, FP8, FP8_MAX)) is not None:
-        return linear
-    return DequantizedLinear(*_quantized_rows(source, FP8, FP8_MAX), bias)
+    linear = _byte_linear(source, bias, FP8, FP8_MAX)
+    return linear or DequantizedLinear(*_quantized_rows(source, FP8, FP8_MAX), bias)
 
 
 def _nf4_linear(source: WeightSource, bias: Tensor | None, double_quant: bool = False) -> QuantLinear:
