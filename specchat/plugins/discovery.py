@@ -27,8 +27,8 @@ PLUGINS_VARIABLE = "SPECCHAT_LOAD_PLUGINS"  # unset: all; "": none; "a,b": these
 METADATA_SUFFIXES = (".dist-info", ".egg-info")
 ENTRY_POINT_SECTION = "[specchat]"  # of entry_points.txt
 KINDS = (
-    "drafters", "heads", "decoding_forms", "network_quantizers", "gguf_networks", "completers", "servers", "commands",
-    "slash_commands", "context_loaders", "tool_sources",
+    "drafters", "heads", "decoding_forms", "network_quantizers", "gguf_networks", "completers", "sketch_mergers",
+    "servers", "commands", "slash_commands", "context_loaders", "tool_sources",
 )  # fmt: skip
 NAME_PATTERN, WORD_PATTERN = re.compile(r"[a-z][a-z0-9_-]+"), re.compile(r"[a-z]+")
 EXTENSION_NAME_PATTERNS: Mapping[str, re.Pattern[str]] = {

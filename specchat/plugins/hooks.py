@@ -1,4 +1,4 @@
-"""The eleven hooks that a plugin may implement. Each returns a list of extensions.
+"""The twelve hooks that a plugin may implement. Each returns a list of extensions.
 
 A plugin is a module (or an object) with functions of these names under `@hookimpl`, named by an entry point:
 
@@ -73,6 +73,14 @@ def register_completers() -> Sequence[Extension]:  # type: ignore[empty-body]
 
     The object is `(specchat.chat.drafted_text.LoadedModels, Mapping[str, specchat.engine.drafter.Drafter]) ->
     specchat.host.engine_interface.Completer`. The engine process calls it once for loaded models.
+    """
+
+
+@hookspec
+def register_sketch_mergers() -> Sequence[Extension]:  # type: ignore[empty-body]
+    """What merges sketches, code with gaps for what stays, into files. The first one serves.
+
+    The object is `() -> specchat.edit.sketch.SketchMerger`.
     """
 
 
