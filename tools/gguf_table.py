@@ -272,6 +272,7 @@ class TableRow:
         """Whether every no has a reason, and none is a fault."""
         is_right = not self.computed_by or (self.equals_transformers and self.gpu != "no" and self.has_cause)
         is_whole = self.equals_llama is not False and self.drafts == "trees" and self.multiplies_blocks
+        is_whole &= bool(self.computed_by)
         return is_right and (is_whole or bool(self.reasons))
 
     def text(self) -> str:

@@ -112,7 +112,7 @@ OTHER_SHAPES = {
     "experts that are stacked": (
         "granitemoe",
         {"feed_forward_length": 64},
-        r"input_linear\.weight has the shape \[6, 192",
+        r"experts\.down_proj has the shape \[6, 64, 96\], and .*\[6, 64, 64\]",
     ),
     "a longer latent": ("deepseek2", {"attention.kv_lora_rank": 40}, r"has the shape \[40, 64\], and .*\[48, 64\]"),
     "narrower experts": ("lfm2moe", {"expert_feed_forward_length": 16}, "the file says experts of 16"),

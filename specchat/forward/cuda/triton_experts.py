@@ -100,8 +100,9 @@ def _tiled_parts(stack: QuantLinear) -> list[tuple[TiledWeight, Tensor | None]]:
     """The weights of a stack, one above the other, with their biases."""
     if isinstance(stack, FloatLinear):
         return [(tiled_floats(stack.weight), stack.bias)]
-    if not isinstance(stack, BlockLinear):
+    if isinstance(stack, Int4Linear | ByteLinear):
         return [(tiled(stack.weight), stack.bias)]
+    assert isinstance(stack, BlockLinear), "no other layer is stacked"
     weights, bias = [tiled_blocks(part) for part in stack.parts], stack.bias
     biases = [None] * len(weights) if bias is None else bias.split([each.outputs for each in weights], dim=1)
     return [(weight, each if each is None else each.contiguous()) for weight, each in zip(weights, biases, strict=True)]
