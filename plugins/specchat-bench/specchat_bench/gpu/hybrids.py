@@ -15,10 +15,11 @@ from specchat.engine.decode import Generation
 from specchat.engine.drafter import Drafter
 from specchat.forward.llama.llama import LlamaModel
 from specchat.hub.catalog import catalog
+from specchat.weights.llama_families import network_config
 from specchat_bench.chain_passes import ROOT_TOKEN
 from specchat_bench.gpu.gpu_bench import GpuBench
 from specchat_bench.gpu.kernels import BLOCKS
-from specchat_bench.gpu.networks import NoiseNetwork, network_lines
+from specchat_bench.gpu.networks import FEW_LAYERS, NoiseNetwork, fits_twice, network_lines, network_shapes
 from specchat_bench.gpu.report import Line
 
 MODEL = "Qwen/Qwen3.5-9B"
@@ -39,9 +40,12 @@ ROOM, LAST_TOKEN = 64, 500
 def hybrid_lines(bench: GpuBench) -> Iterator[Line]:
     entry = catalog()[MODEL]
     config = {**entry.config, **COMMON, **({} if bench.has_clock else SMALL_SIZES)}
+    if not fits_twice(bench, network_shapes(network_config(config))):
+        config["num_hidden_layers"] = FEW_LAYERS
+    name, prompts = entry.name if bench.has_clock else "tiny Qwen3.5", Prompts(bench)
     for weights, quant_format in WEIGHTS.items():
-        name, prompts = entry.name if bench.has_clock else "tiny Qwen3.5", Prompts(bench)
-        network = NoiseNetwork(f"{name}, {weights}", config, weights, quant_format)
+        layers = config["num_hidden_layers"]
+        network = NoiseNetwork(f"{name}, {layers} layers, {weights}", config, weights, quant_format)
         for line in network_lines(bench, network, prompts.read):
             yield {**line, **prompts.take_seconds()}
 

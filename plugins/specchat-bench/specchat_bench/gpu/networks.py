@@ -172,11 +172,15 @@ def network_shapes(config: dict[str, Any]) -> Shapes:
     return shapes | {"lm_head.weight": (config["vocab_size"], config["hidden_size"])}
 
 
+def fits_twice(bench: GpuBench, shapes: Shapes) -> bool:
+    """Whether the memory holds a network in floats of 16 bits, and what is quantized of it."""
+    return 2 * 2 * sum(map(prod, shapes.values())) <= gpu_memory(bench.device).free_bytes
+
+
 def pass_lines(bench: GpuBench) -> Iterator[Line]:
     """For each format, a line for each context; the first says how long loading and capturing took."""
     sizes = bench.sizes
-    float_bytes = 2 * sum(map(prod, llama_shapes(sizes).values()))
-    if 2 * float_bytes > gpu_memory(bench.device).free_bytes:
+    if not fits_twice(bench, llama_shapes(sizes)):
         sizes = replace(sizes, layers=FEW_LAYERS)
     for weights in WEIGHTS:
         yield from network_lines(bench, NoiseNetwork.llama(sizes, weights))

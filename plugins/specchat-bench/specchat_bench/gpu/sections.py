@@ -229,10 +229,10 @@ MEASURES: Mapping[str, tuple[str, Callable[[GpuBench], Iterable[Line]]]] = {
         expert_product_lines,
     ),
     "mixtures": (FORWARD_NOTE, expert_pass_lines),
-    "hybrids": (f"{FORWARD_NOTE} prompt s: to read the text before.", hybrid_lines),
     "eagle": ("A draft from the call to the packed tree, behind 200 tokens; random weights.", eagle_lines),
     "verify": ("The embedded model with every drafter that it can run, against plain decoding.", verify_lines),
     "catalog": (CATALOG_NOTE, catalog_lines),
+    "hybrids": (f"{FORWARD_NOTE} prompt s: to read the text before.", hybrid_lines),
 }
 
 
