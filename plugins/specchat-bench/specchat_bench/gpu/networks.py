@@ -6,7 +6,8 @@ What a pass costs depends on shapes, not on weights. Nothing is written to a dis
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -51,6 +52,8 @@ PROMPT_TOKENS, BUDGET = 200, 16
 DRAFT_VOCABULARY = 32000
 PAIR_INPUTS = tuple(f"{part}_proj.weight" for part in "qkv")  # of EAGLE-3: embedding and hidden state
 Shapes = Mapping[str, tuple[int, ...]]
+Text = AbstractContextManager[Generation]
+TextOf = Callable[[LlamaModel, int], Text]  # a text of so many tokens, with room for a pass
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,12 @@ class NoiseNetwork:
         if not loaded.are_capturable:
             raise NotImplementedError(f"no kernel for experts in {self.weights} here")
         graphs = GraphSettings(CudaGraphCapture(bench.device), arena_rows(context_window))
-        return LlamaModel(dimensions, loaded, context_window, BatchLimits(prefill_chunk=512), graphs)
+        limits = BatchLimits(prefill_chunk=512)
+        if dimensions.delta_net is not None:
+            from specchat.forward.llama.device_hybrid import DeviceHybridModel  # needs Triton
+
+            return DeviceHybridModel(dimensions, loaded, context_window, limits, graphs)
+        return LlamaModel(dimensions, loaded, context_window, limits, graphs)
 
 
 def random_llama(bench: GpuBench, sizes: BenchSizes, weights: str) -> LlamaModel:
@@ -164,22 +172,26 @@ def network_shapes(config: dict[str, Any]) -> Shapes:
     return shapes | {"lm_head.weight": (config["vocab_size"], config["hidden_size"])}
 
 
+def fits_twice(bench: GpuBench, shapes: Shapes) -> bool:
+    """Whether the memory holds a network in floats of 16 bits, and what is quantized of it."""
+    return 2 * 2 * sum(map(prod, shapes.values())) <= gpu_memory(bench.device).free_bytes
+
+
 def pass_lines(bench: GpuBench) -> Iterator[Line]:
     """For each format, a line for each context; the first says how long loading and capturing took."""
     sizes = bench.sizes
-    float_bytes = 2 * sum(map(prod, llama_shapes(sizes).values()))
-    if 2 * float_bytes > gpu_memory(bench.device).free_bytes:
+    if not fits_twice(bench, llama_shapes(sizes)):
         sizes = replace(sizes, layers=FEW_LAYERS)
     for weights in WEIGHTS:
         yield from network_lines(bench, NoiseNetwork.llama(sizes, weights))
 
 
-def network_lines(bench: GpuBench, network: NoiseNetwork) -> Iterator[Line]:
-    """Loading and capturing, and a pass behind each context."""
+def network_lines(bench: GpuBench, network: NoiseNetwork, text_of: TextOf = random_context) -> Iterator[Line]:
+    """Loading and capturing, and a pass behind each context, which `text_of` makes."""
     loaded = list[LlamaModel]()
     yield attempt(f"{network.name}, loaded", partial(_load, bench, network, loaded))
     for context in bench.sizes.pass_contexts if loaded else ():
-        yield attempt(f"{network.name}, context {context}", partial(_pass_line, loaded[0], bench, context))
+        yield attempt(f"{network.name}, context {context}", partial(_pass_line, loaded[0], bench, context, text_of))
     loaded.clear()
     _free()
 
@@ -206,10 +218,10 @@ def graph_count(model: object) -> int:
     return len(graphs) if graphs is not None and not graphs.is_disabled else 0
 
 
-def _pass_line(model: LlamaModel, bench: GpuBench, context: int) -> Line:
+def _pass_line(model: LlamaModel, bench: GpuBench, context: int, text_of: TextOf) -> Line:
     """Milliseconds of the host from a call to its end; what it waits for is in the graph of the next larger width."""
     milliseconds, bits = dict[str, float | None](), list[tuple[int, Tensor]]()
-    with random_context(model, context) as generation:
+    with text_of(model, context) as generation:
         for count in bench.sizes.pass_rows:
             tree = DraftTree(ROOT_TOKEN)
             tree.add_chain(list(range(ROOT_TOKEN + 1, ROOT_TOKEN + count)))

@@ -43,6 +43,7 @@ from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
 from specchat_bench.gpu.experts import expert_pass_lines, expert_product_lines
 from specchat_bench.gpu.gpu_bench import GpuBench
+from specchat_bench.gpu.hybrids import hybrid_lines
 from specchat_bench.gpu.kernels import block_kernels, check_lines, own_kernels, products, sampler_lines
 from specchat_bench.gpu.networks import eagle_lines, graph_count, pass_lines
 from specchat_bench.gpu.report import NAME, Line, Section, attempt
@@ -231,6 +232,7 @@ MEASURES: Mapping[str, tuple[str, Callable[[GpuBench], Iterable[Line]]]] = {
     "eagle": ("A draft from the call to the packed tree, behind 200 tokens; random weights.", eagle_lines),
     "verify": ("The embedded model with every drafter that it can run, against plain decoding.", verify_lines),
     "catalog": (CATALOG_NOTE, catalog_lines),
+    "hybrids": (f"{FORWARD_NOTE} prompt s: to read the text before.", hybrid_lines),
 }
 
 
