@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor
 
-from specchat.weights.gguf.gguf_conversion import safetensors_folder
+from specchat_hybrids.gguf_conversion import safetensors_folder
 from specchat_train.export_weights import eagle3_hidden_state_layers
 from specchat_train.frozen_target import head_shape, read_config
 

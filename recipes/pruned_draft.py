@@ -31,9 +31,9 @@ from recipes.batched_llama import CPU, BatchedLlama
 from specchat.engine.decode import Generation
 from specchat.engine.model import Model
 from specchat.engine.sampling import Sampler
-from specchat.weights.gguf.gguf_conversion import safetensors_folder
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
+from specchat_hybrids.gguf_conversion import safetensors_folder
 from tools.replay_chooser import CostTable, read_cost_tables
 
 DEPTH, MAX_LAYERS = 4, 4

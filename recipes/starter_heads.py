@@ -24,9 +24,9 @@ from torch import Tensor
 from recipes.answer_files import load_answers
 from recipes.fitted_eagle3 import fitted_eagle3
 from specchat.text.tokenizer import Tokenizer
-from specchat.weights.gguf.gguf_conversion import safetensors_folder
 from specchat.weights.load_options import LoadOptions
 from specchat.weights.tensor_files import TensorFiles
+from specchat_hybrids.gguf_conversion import safetensors_folder
 from specchat_train.chunked_cross_entropy import chunked_cross_entropy, probabilities
 from specchat_train.compare_heads import compare_acceptance, measure_acceptance
 from specchat_train.distillation_losses import STEP_LOSS_DECAY, draft_vocabulary

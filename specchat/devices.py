@@ -26,7 +26,11 @@ FLOAT_FORMAT, GGUF_FORMAT = "float", "gguf"
 WEIGHT_FORMATS = (FLOAT_FORMAT, GGUF_FORMAT, "int8", "fp8", "nf4", "nf4-double")  # of linear layers
 INT8_KV = "int8"
 KV_CACHE_FORMATS = (FLOAT_FORMAT, INT8_KV)  # of keys and values of the target
-DRIVER_FILES = {"NVIDIA": ("/dev/nvidiactl", "/dev/dxg"), "AMD": ("/dev/kfd",)}
+DRIVER_FILES = {
+    "NVIDIA": ("/dev/nvidiactl", "/dev/dxg", "$SYSTEMROOT/System32/nvcuda.dll"),
+    "AMD": ("/dev/kfd", *(f"$SYSTEMROOT/System32/amdhip64{each}.dll" for each in ("", "_6", "_7"))),
+    "Intel": ("/sys/module/xe",),  # others than these use a driver that may drive a display alone
+}
 INTEL_DRIVER_FILES = ("/dev/dri", "renderD*")  # every GPU of a display has one
 NEVER_TRIED = "nothing of it was ever tried on a real one"
 
@@ -119,7 +123,8 @@ def missing_triton() -> str:
     """Why no kernels of our own can be tried on a GPU that can have them; "" where they can. Imports nothing."""
     if os.environ.get(KERNELS_VARIABLE) == NO_KERNELS:
         return f"{KERNELS_VARIABLE}={NO_KERNELS} is set"
-    return "" if find_spec("triton") is not None else "Triton is not installed"
+    package = " (pip install triton-windows)" if sys.platform == "win32" else ""
+    return "" if find_spec("triton") is not None else f"Triton is not installed{package}"
 
 
 def device_count(kind: DeviceKind) -> int:
@@ -217,8 +222,9 @@ def may_have_gpu() -> bool:
 
 
 def drivers() -> tuple[str, ...]:
-    """The makers of GPUs whose driver is loaded on this machine (Linux)."""
-    return tuple(maker for maker, files in DRIVER_FILES.items() if any(Path(file).exists() for file in files))
+    """The makers of GPUs whose driver is on this machine (Linux, Windows)."""
+    found = {maker: [Path(os.path.expandvars(each)).exists() for each in DRIVER_FILES[maker]] for maker in DRIVER_FILES}
+    return tuple(maker for maker, files in found.items() if any(files))
 
 
 def _module(kind: DeviceKind) -> Any:

@@ -42,6 +42,14 @@ WAITING = frozenset(["_local_scalar_dense", "masked_select", "_unique2", "unique
 INDEXING = frozenset(["index", "index_put", "index_put_", "_index_put_impl_"])
 
 
+def _counted(numbers: Tensor, *arguments: Any, **options: Any) -> Tensor:
+    """`histc`, which torch has for integers on GPUs only."""
+    return torch.histc(numbers.float(), *arguments, **options).to(numbers.dtype)
+
+
+SUBSTITUTES: dict[str, Callable[..., Any]] = {"histc": _counted}  # of operations that torch lacks on CPUs
+
+
 class MixedDevicesError(RuntimeError):
     """An operation on tensors of the GPU and of the host."""
 
@@ -323,7 +331,8 @@ class FakeGpu(TorchDispatchMode):
             return inner_device if _is_gpu(each) else each
 
         inner_args, inner_kwargs = tree_map(inner, (args, kwargs))
-        result = func(*inner_args, **inner_kwargs)
+        compute = SUBSTITUTES.get(name, func)
+        result = compute(*inner_args, **inner_kwargs)
         known = {id(each.inner): each for each in ours}
         storages = {each.inner.untyped_storage()._cdata for each in ours}
         is_view = all(
@@ -331,7 +340,7 @@ class FakeGpu(TorchDispatchMode):
         )
         allocates_only = name.startswith(("empty", "new_empty"))
         if self.captured is not None:
-            self.captured.append((func, inner_args, inner_kwargs, result))
+            self.captured.append((compute, inner_args, inner_kwargs, result))
         elif not (name in VIEWS and (is_view or allocates_only)):
             returns = func._schema.returns
             alias = returns[0].alias_info if returns else None
@@ -517,7 +526,10 @@ def _forget_trials() -> None:
     from specchat.forward.cuda.triton_ops import triton_ops
     from specchat.forward.linear.block_linear import block_matmul
     from specchat.forward.linear.byte_linear import byte_matmul
+    from specchat.forward.linear.expert_linear import tried_layouts
     from specchat.forward.linear.int4_linear import int4_matmul
+    from specchat.forward.linear.linear import float_matmul
 
-    for trial in (triton_ops, can_step, tree_kernels, int4_matmul, block_matmul, byte_matmul):
+    for trial in (triton_ops, can_step, tree_kernels, int4_matmul, block_matmul, byte_matmul, float_matmul):
         trial.cache_clear()
+    tried_layouts.clear()

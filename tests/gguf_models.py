@@ -343,3 +343,11 @@ def add_entry(writer: GGUFWriter, key: str, value: Any) -> None:
             writer.add_string(key, value)
         case _:
             writer.add_array(key, value)
+
+
+def long_rope_gguf(path):
+    """A file that our own passes do not compute."""
+    rope = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0] * 8, "long_factor": [4.0] * 8}
+    model = network("phi3", rope_parameters=rope, original_max_position_embeddings=64)
+    factors = {f"rope_factors_{name}.weight": numpy.float32(rope[f"{name}_factor"]) for name in ("short", "long")}
+    return write_gguf(path, "phi3", model=model, tensors=factors)

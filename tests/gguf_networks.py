@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 
 KINDS = ["conv", "full_attention"]
 RECURRENT = ("conv", "mamba", "linear_attention")
-SIGMOID = 2
+SOFTMAX, SIGMOID = 1, 2
+OLDER_MLA = {
+    "attention.head_count_kv": 4, "attention.key_length": 24, "attention.value_length": 24,
+    "attention.key_length_mla": None, "attention.value_length_mla": None, "expert_gating_func": None,
+    "expert_group_count": None, "expert_group_used_count": None,
+}  # fmt: skip
 ROUTED = {
     "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "n_shared_experts": 1, "n_group": 2,
     "topk_group": 1, "first_k_dense_replace": 1, "routed_scaling_factor": 1.5, "norm_topk_prob": True,
@@ -39,7 +44,12 @@ MLA = {
     "q_lora_rank": 24, "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 24,
     "num_key_value_heads": 4, "head_dim": 8,
 }  # fmt: skip
-NETWORKS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+YARN = {
+    "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16,
+    "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 0.707, "mscale_all_dim": 0.707,
+}  # fmt: skip
+V2 = {"topk_method": "group_limited_greedy", "norm_topk_prob": False, "q_lora_rank": None}
+NETWORKS: Mapping[str, tuple[str, Mapping[str, Any]]] = {  # an architecture, and what makes it another one
     "lfm2": ("Lfm2", {"layer_types": KINDS, "block_auto_adjust_ff_dim": False, "conv_L_cache": 3}),
     "lfm2moe": ("Lfm2Moe", {**EXPERTS, "layer_types": KINDS, "num_dense_layers": 1, "conv_L_cache": 3}),
     "glm4": ("Glm4", {"attention_bias": True}),
@@ -50,6 +60,9 @@ NETWORKS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         {**GRANITE, **MAMBA, "shared_intermediate_size": 40, "layer_types": ["mamba", "attention"]},
     ),
     "deepseek2": ("DeepseekV3", {**ROUTED, **MLA}),
+    "deepseek2 with YaRN": ("DeepseekV3", {**ROUTED, **MLA, "rope_parameters": YARN}),
+    "deepseek2 of V2": ("DeepseekV2", {**ROUTED, **MLA, **V2, "rope_parameters": YARN | {"factor": 40.0}}),
+    "deepseek2 of V2, older": ("DeepseekV2", {**ROUTED, **MLA, **V2, "n_group": 1}),
     "gemma4": (
         "Gemma4Text",
         {**GEMMA4, "enable_moe_block": True, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 32}
@@ -80,18 +93,23 @@ def network(family: str) -> PreTrainedModel:
 
 def write_network(path: Path, family: str, model: PreTrainedModel, metadata: Mapping[str, Any] = {}) -> Path:
     """`metadata` replaces or adds entries, and None removes one."""
-    writer = GGUFWriter(path, family)
-    entries = _metadata(family, model.config.to_dict()) | {f"{family}.{key}": value for key, value in metadata.items()}
+    architecture, is_older = family.partition(" ")[0], family.endswith("older")
+    metadata = {**(OLDER_MLA if is_older else {}), **metadata}
+    writer = GGUFWriter(path, architecture)
+    entries = _metadata(architecture, model.config.to_dict())
+    entries |= {f"{architecture}.{key}": value for key, value in metadata.items()}
     for key, value in (entries | byte_tokenizer()).items():
         if value is not None:
             add_entry(writer, key, value)
-    for name, values in stored_tensors(family, model):
+    for name, values in stored_tensors(architecture, model, is_older=is_older):
         writer.add_tensor(name, numpy.ascontiguousarray(values.float().numpy()))
     return finished(writer, path)
 
 
-def stored_tensors(family: str, model: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of a network as llama.cpp stores them."""
+def stored_tensors(
+    family: str, model: PreTrainedModel, *, is_older: bool = False
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of a network as llama.cpp stores them; before 2025-04, keys and values of MLA were one matrix."""
     architecture = next(key for key, name in MODEL_ARCH_NAMES.items() if name == family)
     names = get_tensor_name_map(architecture, model.config.num_hidden_layers)
     with TemporaryDirectory() as folder:
@@ -99,7 +117,7 @@ def stored_tensors(family: str, model: PreTrainedModel) -> Iterator[tuple[str, t
         published = load_file(Path(folder, "model.safetensors"))
     if family == "gemma4":
         yield "rope_freqs.weight", torch.tensor([1.0] * 4 + [1e30] * 12)
-    for name, tensor in _converted(family, _stacked(published), model.config):
+    for name, tensor in _converted(family, _stacked(published), model.config, is_older=is_older):
         stored = name if name.startswith("blk.") else names.get_name(name, (".weight", ".bias"))
         assert stored, name
         yield stored, tensor
@@ -118,7 +136,9 @@ def _stacked(published: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return others | {name: torch.stack(each) for name, each in stacks.items()}
 
 
-def _converted(family: str, tensors: Mapping[str, torch.Tensor], config: Any) -> Iterator[tuple[str, torch.Tensor]]:
+def _converted(
+    family: str, tensors: Mapping[str, torch.Tensor], config: Any, *, is_older: bool
+) -> Iterator[tuple[str, torch.Tensor]]:
     for name, tensor in tensors.items():
         layer, _, part = name.removeprefix("model.layers.").partition(".")
         if "input_linear" in part:  # gate and up in one
@@ -126,7 +146,7 @@ def _converted(family: str, tensors: Mapping[str, torch.Tensor], config: Any) ->
             gate, up = tensor.split(tensor.shape[-2] // 2, dim=-2)
             yield f"blk.{layer}.ffn_gate{kind}.weight", gate
             yield f"blk.{layer}.ffn_up{kind}.weight", up
-        elif part == "self_attn.kv_b_proj.weight":
+        elif part == "self_attn.kv_b_proj.weight" and not is_older:
             heads = tensor.view(config.num_attention_heads, -1, tensor.shape[-1])
             keys, values = heads.split((config.qk_nope_head_dim, config.v_head_dim), dim=1)
             yield f"blk.{layer}.attn_k_b.weight", keys.transpose(1, 2)
@@ -191,12 +211,8 @@ def _metadata(family: str, config: Mapping[str, Any]) -> dict[str, Any]:
             "expert_shared_count": 1, "expert_weights_scale": 1.5, "expert_weights_norm": True,
             "expert_group_count": 2, "expert_group_used_count": 1,
         }  # fmt: skip
-    if family == "deepseek2":  # every head reads one latent
-        entries |= {
-            "attention.head_count_kv": 1, "attention.key_length": 40, "attention.value_length": 32,
-            "attention.key_length_mla": 24, "attention.value_length_mla": 24, "attention.q_lora_rank": 24,
-            "attention.kv_lora_rank": 32, "rope.dimension_count": 8,
-        }  # fmt: skip
+    if family == "deepseek2":
+        entries |= _latent_metadata(config, rope)
     if family.startswith("granite"):
         scales = {"attention.scale": "attention_multiplier", "embedding_scale": "embedding_multiplier"}
         scales |= {"residual_scale": "residual_multiplier", "logit_scale": "logits_scaling"}
@@ -214,3 +230,22 @@ def _metadata(family: str, config: Mapping[str, Any]) -> dict[str, Any]:
             "attention.sliding_window_pattern": [kind == "sliding_attention" for kind in kinds],
         }  # fmt: skip
     return {f"{family}.{key}": value for key, value in entries.items()}
+
+
+def _latent_metadata(config: Mapping[str, Any], rope: Mapping[str, Any]) -> dict[str, Any]:
+    """Every head reads one latent."""
+    entries: dict[str, Any] = {
+        "attention.head_count_kv": 1, "attention.key_length": 40, "attention.value_length": 32,
+        "attention.key_length_mla": 24, "attention.value_length_mla": 24, "attention.kv_lora_rank": 32,
+        "attention.q_lora_rank": config["q_lora_rank"], "rope.dimension_count": 8,
+        "expert_group_count": config["n_group"],
+    }  # fmt: skip
+    if config["model_type"] == "deepseek_v2":
+        entries |= {"expert_gating_func": SOFTMAX, "expert_weights_norm": None}
+    if rope.get("rope_type") == "yarn":
+        entries |= {
+            "rope.scaling.type": "yarn", "rope.scaling.factor": rope["factor"],
+            "rope.scaling.original_context_length": 16, "rope.scaling.yarn_beta_fast": 32.0,
+            "rope.scaling.yarn_beta_slow": 1.0, "rope.scaling.yarn_log_multiplier": 0.1 * rope["mscale_all_dim"],
+        }  # fmt: skip
+    return entries

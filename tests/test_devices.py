@@ -222,17 +222,41 @@ def test_doctor_says_what_is_used_on_a_device_and_what_was_never_tried():
     assert "CUDA graphs, Triton kernels compiled and compared with torch, AWQ and GPTQ stay in 4 bits, " in with_kernels
     assert "GGUF files keep their blocks" in with_kernels
     assert "CUDA graphs, no Triton kernels: Failed to find C compiler" in without
-    assert "no graphs, no kernels of our own: torch computes; weights float, gguf, int8;" in apple
+    assert (
+        "no graphs, no kernels of our own: torch computes, and nothing stays in 4 bits; weights float, gguf, int8;"
+        in apple
+    )
     assert apple.endswith("nothing of it was ever tried on a real one")
     assert all(found.endswith("tried on an NVIDIA H200 alone, with Linux") for found in (with_kernels, without))
 
 
 def test_doctor_warns_of_a_driver_without_a_gpu_in_torch(monkeypatch):
-    monkeypatch.setattr(health_checks, "drivers", lambda: ("AMD",))
-    found = findings([], {})["gpus"]
+    for maker, index in (("NVIDIA", "cu130"), ("AMD", "rocm6.4"), ("Intel", "xpu")):
+        monkeypatch.setattr(health_checks, "drivers", lambda maker=maker: (maker,))
+        found = findings([], {})["gpus"]
 
-    assert WARN == found.status
-    assert "a driver of AMD is loaded, and torch, built for no GPU, finds no GPU" in found.message
+        assert WARN == found.status
+        assert f"a driver of {maker} is loaded, and torch, built for no GPU, finds no GPU" in found.message
+        assert f"https://download.pytorch.org/whl/{index}" in found.message
+
+
+def test_a_driver_is_found_in_the_folder_of_windows(tmp_path, monkeypatch):
+    monkeypatch.setenv("SYSTEMROOT", str(tmp_path))
+    (tmp_path / "System32").mkdir()
+    before = devices.drivers()
+    (tmp_path / "System32" / "nvcuda.dll").touch()
+    (tmp_path / "System32" / "amdhip64_6.dll").touch()
+
+    assert "NVIDIA" not in before and {"NVIDIA", "AMD"} <= set(devices.drivers())
+
+
+def test_windows_is_told_its_own_package_of_triton(monkeypatch):
+    monkeypatch.setattr(devices, "find_spec", lambda _name: None)
+    elsewhere = devices.missing_triton()
+    monkeypatch.setattr(devices.sys, "platform", "win32")
+
+    assert elsewhere == "Triton is not installed"
+    assert devices.missing_triton() == "Triton is not installed (pip install triton-windows)"
 
 
 def test_a_quick_doctor_says_that_it_looks_for_no_gpu():

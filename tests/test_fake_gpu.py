@@ -36,6 +36,16 @@ def test_waits_are_counted(gpu):
     assert gpu.waits.total() == 4
 
 
+@pytest.mark.usefixtures("gpu")
+def test_integers_are_counted_as_gpus_count_them():
+    numbers = torch.tensor([0, 2, 2, 3], dtype=torch.int32, device=GPU)
+
+    counts = torch.histc(numbers, bins=3, min=0, max=2)
+
+    assert counts.dtype == torch.int32
+    assert counts.tolist() == [1, 0, 2]
+
+
 def test_kernels_are_counted_and_views_are_not(gpu):
     numbers = torch.ones(4, 4, device=GPU)
     gpu.reset()

@@ -78,7 +78,7 @@ HYBRIDS = {
 }
 _GPT_OSS = {
     "num_local_experts": 6, "sliding_window": 24, "swiglu_limit": 1.5, "rope_parameters": _YARN,
-    "hidden_size": 64, "intermediate_size": 96,  # whole blocks of MXFP4
+    "hidden_size": 64, "intermediate_size": 128,  # whole blocks of MXFP4 and NF4
 }  # fmt: skip
 VARIATIONS = {
     "gemma": ("Gemma", {"tie_word_embeddings": False}),

@@ -24,6 +24,8 @@ FOLDERS = (
     "recipes",
     "plugins/specchat-train/specchat_train",
     "plugins/specchat-fleet/specchat_fleet",
+    "plugins/specchat-apply/specchat_apply",
+    "plugins/specchat-completions/specchat_completions",
     "plugins/specchat-hybrids/specchat_hybrids",
     "plugins/specchat-mcp/specchat_mcp",
     "plugins/specchat-bench/specchat_bench",

@@ -2,10 +2,13 @@
 
     python -m tools.cold_start --storage Q4_K --runs 3
     python -m tools.cold_start --file model.gguf
+    python -m tools.cold_start --mapped
 
 Without a file it writes one with random weights in the shape of Qwen2.5-1.5B and a vocabulary of its size. Each run is
 a process of its own; the first one compiles the kernels and prepares the file, the others find both. The last stage
-reads a prompt of 64 tokens and has the scores of the first token of an answer.
+reads a prompt of 64 tokens and has the scores of the first token of an answer. With `--mapped` only half of the weights
+fit the memory, as the plan believes: they stay on the disk. Then a line says what of these pages the system can drop,
+and the prompt is read again after it has dropped all of them.
 """
 
 from __future__ import annotations
@@ -13,11 +16,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import chain, islice, product
 from pathlib import Path
 from typing import Any
@@ -98,7 +103,7 @@ def _add_tokenizer(writer: Any) -> None:
     writer.add_chat_template(TEMPLATE)
 
 
-def start(file: str) -> None:
+def start(file: str, *, is_mapped: bool = False) -> None:
     """One run, in this process: prints a line of JSON for each stage."""
     clock, cpu = [time.monotonic()], [time.process_time()]
 
@@ -111,7 +116,7 @@ def start(file: str) -> None:
         cpu.append(time.process_time())
         line(stage, -2)
 
-    from specchat.loading.load_engine import load_engine
+    from specchat.loading import load_engine as loading
     from specchat.profile.profile_files import load_profile
     from specchat.weights.gguf.gguf_preparation import prepared_gguf
 
@@ -119,13 +124,85 @@ def start(file: str) -> None:
     prepared_gguf(Path(file))
     report("preparation")
     profile = load_profile("chat").override({"models.target": file, "models.draft": "", "models.heads": ()})
-    target = load_engine(profile).models.target
+    if is_mapped:
+        pretend_half_fits(profile)
+    engine = loading.load_engine(profile)
+    target = engine.models.target
     report("load")
-    cache = target.pool.open()
-    with target.pool.acquire_slot(cache, PROMPT_TOKENS + 1):
-        assert target.prefill(list(range(300, 300 + PROMPT_TOKENS)), cache).logits.isfinite().all()
-    report("first token")
+
+    def read_prompt(stage: str) -> Any:
+        cache = target.pool.open()
+        with target.pool.acquire_slot(cache, PROMPT_TOKENS + 1):
+            logits = target.prefill(list(range(300, 300 + PROMPT_TOKENS)), cache).logits
+        assert logits.isfinite().all()
+        report(stage)
+        return logits
+
+    logits = read_prompt("first token")
     line("in all", 0)
+    if is_mapped:
+        print(*engine.models.notices, sep="\n")
+        print(json.dumps({"stage": "weights in files", **mapped_mib()}), flush=True)
+        drop_mapped_pages()
+        print(json.dumps({"stage": "dropped", **mapped_mib(), **memory_mib()}), flush=True)
+        assert logits.equal(read_prompt("the same prompt from the disk"))
+        print(json.dumps({"stage": "weights in files", **mapped_mib()}), flush=True)
+
+
+def pretend_half_fits(profile: Any) -> None:
+    """Let the plan of this profile believe that the memory holds half of the weights."""
+    from specchat.hub.machine import main_memory
+    from specchat.loading import load_engine as loading
+    from specchat.loading.engine_memory import compute_features, memory_of_device
+    from specchat.loading.fitted_plan import plan_that_fits
+
+    memory = plan_that_fits(profile, compute_features(), memory_of_device).memory()
+    assert memory is not None
+    small = replace(main_memory(), free_bytes=memory.total_bytes - memory.weight_bytes // 2)
+    loading.memory_of_device = lambda _device: small
+
+
+def mapped_pages() -> Iterator[tuple[int, int, Mapping[str, int]]]:
+    """The ranges where kept weights are mapped: first and last byte, and the fields of smaps in KiB."""
+    from specchat.paths import kept_weights_folder
+
+    ranges = re.split(
+        r"^(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
+    for each in ranges:
+        head, _newline, fields = each.partition("\n")
+        if str(kept_weights_folder()) in head:
+            first, last = (int(number, 16) for number in head.split()[0].split("-"))
+            yield (
+                first,
+                last,
+                {name: int(size) for name, size in re.findall(r"^(\w+): +(\d+) kB$", fields, re.MULTILINE)},
+            )
+
+
+def mapped_mib() -> Mapping[str, int]:
+    """What of the kept weights is in memory: clean pages of files can be dropped at any time."""
+    names = {
+        "Size": "all MiB", "Rss": "in memory MiB", "Private_Clean": "clean MiB", "Shared_Clean": "clean and shared MiB",
+        "Private_Dirty": "dirty MiB", "Anonymous": "anonymous MiB",
+    }  # fmt: skip
+    pages = [fields for _first, _last, fields in mapped_pages()]
+    return {words: sum(fields[name] for fields in pages) // 1024 for name, words in names.items()}
+
+
+def drop_mapped_pages() -> None:
+    """What a system that needs memory does: the pages go, also from its cache of files."""
+    import ctypes
+
+    from specchat.paths import kept_weights_folder
+
+    libc, dont_need = ctypes.CDLL(None), 4  # of madvise
+    for first, last, _fields in list(mapped_pages()):
+        assert libc.madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), dont_need) == 0
+    for file in kept_weights_folder().glob("*/*"):
+        with file.open("rb") as opened:
+            os.fsync(opened.fileno())
+            os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def memory_mib() -> Mapping[str, int]:
@@ -141,10 +218,13 @@ def main() -> None:
     parser.add_argument("--file", type=Path, help="instead of a random one")
     parser.add_argument("--storage", default="Q4_K", help="block type of the random weights")
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument(
+        "--mapped", action="store_true", help="half of the weights fit the memory, as the plan believes"
+    )
     parser.add_argument("--start", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.start:
-        start(arguments.start)
+        start(arguments.start, is_mapped=arguments.mapped)
         return
     with tempfile.TemporaryDirectory(prefix="cold-start-") as home:
         file = arguments.file or Path(home) / "random.gguf"
@@ -154,7 +234,8 @@ def main() -> None:
         variables = {**os.environ, "SPECCHAT_HOME": home}
         for run in range(arguments.runs):
             print(f"run {run + 1}", flush=True)
-            subprocess.run([sys.executable, "-m", "tools.cold_start", "--start", str(file)], env=variables, check=True)
+            command = [sys.executable, "-m", "tools.cold_start", "--start", str(file), *["--mapped"] * arguments.mapped]
+            subprocess.run(command, env=variables, check=True)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,18 @@ from specchat.own_text import COLUMNS
 
 PACKAGE = Path(specchat.__file__).parent
 CATALOGUE = PACKAGE / "texts" / "en.json"
-TEXT_TABLES = [PACKAGE / name for name in ("profile/drafter_names.toml", "profile/keys.toml", "tui/keys_screen.toml")]
+TEXT_TABLES = [
+    PACKAGE / name
+    for name in (
+        "cli/commands.toml",
+        "cli/demo.toml",
+        "cli/plugins.toml",
+        "drafters/eagle/mtp_names.toml",
+        "profile/drafter_names.toml",
+        "profile/keys.toml",
+        "tui/keys_screen.toml",
+    )
+]
 WORDS = re.compile(r"[^\W\d_]{2,}\W+(?:[\w'-]+\W+)*[^\W\d_]{2,}|[^\W\d_]{2,} ?\{\w+\}|\{\w+\} ?[^\W\d_]{3,}")
 BETWEEN_TEXTS = re.compile(r"^[ ;:,·]+|[;:,·]? +$")  # at the ends of a text, where it is joined with others
 PLACE = re.compile(r"\{[a-z_]+\}")  # in a text that `format` fills
@@ -180,7 +191,7 @@ def collect(files: Iterable[Path] = ()) -> dict[str, str]:
 
 def _texts_of_slash_commands() -> Iterator[str]:
     tables = tomllib.loads((PACKAGE / SLASH_COMMANDS).read_text(encoding="utf-8"))
-    entries = (each for name in ("commands", "file_commands") for each in tables[name].values())
+    entries = (each for name in ("commands", "file_commands", "screen_commands") for each in tables[name].values())
     texts = (each.get(key, "") for each in entries for key in ("arguments", "help"))
     return filter(is_text, chain.from_iterable(map(columns, texts)))
 

@@ -46,7 +46,9 @@ def cell(plan: LoadPlan, *, had_drafter: bool) -> str:
     weights = "bf16" if chosen == FLOAT_FORMAT else chosen
     has_drafter = plan.draft is not None or plan.heads
     lost = "" if has_drafter or not had_drafter else ", no drafter"
-    return f"{weights}{lost}, {plan.context_tokens}: {memory.total_bytes / GIB:.1f}"
+    there, count = memory.main_memory_bytes / GIB, plan.target.options.cpu_layers
+    beside = f", and {there:.1f} beside it ({count} layers)" if count else ""
+    return f"{weights}{lost}, {plan.context_tokens}: {memory.total_bytes / GIB:.1f}{beside}"
 
 
 def rows() -> Iterator[list[str]]:

@@ -22,7 +22,7 @@ from tests.clients.llama_suite import make_environment
 from tests.clients.snippets import ROOT
 from tests.plugins.conftest import write_metadata
 
-PLUGINS = ("fleet", "serve")
+PLUGINS = ("completions", "fleet", "hybrids", "serve")
 START_SECONDS = 1200.0
 CONTEXT_TOKENS = 2048
 MAX_LOG_CHARS = 600

@@ -29,12 +29,12 @@ import click
 from specchat.app.edit_task import EditJob, run_edit, sketch_instruction
 from specchat.edit.edit_turn import EditRun, result_of
 from specchat.edit.hunks import diff_lines, split_lines, unified_diff
-from specchat.edit.sketch import merge_sketch
 from specchat.edit.source_text import make_source
 from specchat.errors import SpecchatError
 from specchat.hub.find_models import find_model
 from specchat.syntax import definitions
 from specchat.text.tokenizer import Tokenizer
+from specchat_apply.merge import merge_sketch
 from specchat_bench.columns import markdown_table
 from tools.answer_styles import WINDOW_TOKENS, PerfectModel, fenced, is_same, without_a_statement
 from tools.replay_edits import (

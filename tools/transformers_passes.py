@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from specchat.forward.batch import BatchLimits
 from specchat.hub.find_models import find_model
-from specchat.weights.gguf.gguf_conversion import safetensors_folder
 from specchat_bench.chain_passes import MedianRange, random_context
 from specchat_bench.columns import markdown_table
+from specchat_hybrids.gguf_conversion import safetensors_folder
 from tools.pass_costs import MeasuredModel, Progress, pass_seconds
 
 COMPARED_ROWS = (1, 4, 8, 16)

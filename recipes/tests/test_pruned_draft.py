@@ -15,7 +15,7 @@ from recipes.pruned_draft import (
     write_pruned,
 )
 from recipes.starter_answers import write_answers
-from specchat.weights.gguf.gguf_conversion import safetensors_folder
+from specchat_hybrids.gguf_conversion import safetensors_folder
 from tests.tiny import speaking
 
 PROMPT = [5, 9, 7, 30, 12]

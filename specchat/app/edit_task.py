@@ -23,7 +23,7 @@ from specchat.edit.answer_blocks import choose_text
 from specchat.edit.answer_check import RETRYABLE_PROBLEMS, AnswerProblem, UnusableAnswerError, check_chosen_text
 from specchat.edit.answer_watch import AnswerWatch
 from specchat.edit.check_commands import FailedCheckError
-from specchat.edit.contract import EditWarnings, describe, keep_contract, keep_sketch
+from specchat.edit.contract import EditWarnings, describe, keep_contract
 from specchat.edit.edit_intent import is_question
 from specchat.edit.edit_plan import (
     FORMATS,
@@ -35,7 +35,7 @@ from specchat.edit.edit_plan import (
     replace_region,
 )
 from specchat.edit.edit_turn import MIN_BYTES_PER_TOKEN, EditRun, Watch, run_turn
-from specchat.edit.sketch import UnclearSketchError, merge_sketch, without_fence
+from specchat.edit.sketch import UnclearSketchError, sketch_merger, without_fence
 from specchat.edit.source_text import Source
 from specchat.edit.syntax_check import check_names, check_syntax, check_uses
 from specchat.errors import BrokenEditError, ContextError, DeclinedError, NoChangeError, SpecchatError, UsageError
@@ -118,7 +118,7 @@ def possible_ways(job: EditJob) -> Iterator[Refactoring | EditPlan | ContextErro
 def _sketch_ways(job: EditJob) -> Iterator[EditPlan | ContextError | UnclearSketchError]:
     """A merge by structure, where it is certain; else a model, with the whole file or blocks of it."""
     try:
-        text = merge_sketch(job.source, job.sketch)
+        text = sketch_merger().merge(job.source, job.sketch)
     except UnclearSketchError as unclear:
         yield unclear
         plans = possible_plans(job.source, job.instruction, job.window_tokens)
@@ -268,7 +268,7 @@ class _Edit:
         if text != self.checked_text:
             self._check_whole(text)
         if job.sketch:
-            kept = keep_sketch(job.source, text, job.sketch, self._passes)
+            kept = sketch_merger().keep(job.source, text, job.sketch, self._passes)
         else:
             kept = keep_contract(job.source, text, job.instruction, self._passes)
         if kept.warnings.put_back:

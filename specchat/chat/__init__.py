@@ -13,9 +13,7 @@ context_fit.py                         the prompt within the context window: in 
 answer_grammar.py                      the grammar of format, thought and calls
 answer_parts.py                        text, thought and calls as they stream in
 repetition.py                          an answer that repeats itself word for word
-fim_request.py, fim_tokens.py          fill-in-the-middle: the request, the control tokens of each model family and the
-                                       prompt, also of models without such tokens
-fim_completer.py                       completions: prefill, decode, events
+fim_request.py                         fill-in-the-middle: the request, which a plugin computes
 events.py, transcript.py               the events of an answer, and the stored turns
 answer_account.py                      what an answer cost: tokens, its clock, what it waited for, what each drafter did
 sum_totals.py                          several answers that are one turn: tries of an edit, rounds of an agent

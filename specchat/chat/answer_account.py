@@ -16,15 +16,7 @@ from time import perf_counter
 from typing import Self
 
 from specchat.acceptance_counts import Acceptance
-from specchat.chat.events import (
-    NO_DRAFTER,
-    TARGET,
-    CommittedToken,
-    LikelyToken,
-    StepDone,
-    Totals,
-    of_first_tokens,
-)
+from specchat.chat.events import NO_DRAFTER, TARGET, CommittedToken, LikelyToken, StepDone, Totals, of_first_tokens
 from specchat.chat.plain_baseline import UNKNOWN_ESTIMATE, PlainEstimate
 from specchat.engine.decode import Step
 from specchat.engine.probabilities import TokenProbabilities

@@ -7,8 +7,10 @@ their results are texts of answers and questions. Knows no model.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 from specchat.chat.tools import Tool, ToolCall, ToolResult
@@ -16,23 +18,7 @@ from specchat.text.chat_format import Message
 from specchat.text.tool_formats import HERMES, ToolFormat
 
 NOT_RUN = "This call was not run."  # templates want a result of every call
-DESCRIPTION = """\
-You can call these tools:
-{tools}
-To call a tool, write only this, with the name of the tool and its arguments:
-<tool_call>
-{{"name": "...", "arguments": {{...}}}}
-</tool_call>
-You then read its result in <tool_response>. Answer without a call if no tool helps."""
-# Where a grammar holds the arguments to their schema, small models find the right tool better without the schemas.
-SHORT_DESCRIPTION = """\
-You can call these tools:
-{tools}
-Always answer with a call of the one that fits:
-<tool_call>
-{{"name": "...", "arguments": {{...}}}}
-</tool_call>
-You then read its result in <tool_response>. Then call {answer_tool} to tell the user about it."""
+DESCRIPTIONS: Mapping[str, str] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
 def describe_tools(tools: Sequence[Tool], answer_tool: str = "") -> str:
@@ -42,9 +28,9 @@ def describe_tools(tools: Sequence[Tool], answer_tool: str = "") -> str:
     """
     if answer_tool:
         lines = (f"- {tool.name}({', '.join(tool.schema.get('properties', {}))}): {tool.description}" for tool in tools)
-        return SHORT_DESCRIPTION.format(tools="\n".join(lines), answer_tool=answer_tool)
+        return DESCRIPTIONS["short"].format(tools="\n".join(lines), answer_tool=answer_tool)
     described = ({"name": tool.name, "description": tool.description, "parameters": tool.schema} for tool in tools)
-    return DESCRIPTION.format(tools="\n".join(json.dumps(each, ensure_ascii=False) for each in described))
+    return DESCRIPTIONS["whole"].format(tools="\n".join(json.dumps(each, ensure_ascii=False) for each in described))
 
 
 def answered_calls(calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list[ToolResult]:

@@ -24,14 +24,7 @@ from specchat import __version__
 from specchat.devices import DeviceKind, drivers, may_have_gpu
 from specchat.errors import ModelError, SpecchatError, first_line
 from specchat.hub.catalog import catalog_review_date
-from specchat.hub.machine import (
-    Machine,
-    cpu_features,
-    main_memory,
-    memory_bandwidth,
-    probe,
-    probed_gpus,
-)
+from specchat.hub.machine import Machine, cpu_features, main_memory, memory_bandwidth, probe, probed_gpus
 from specchat.hub.memory_plan import GIB
 from specchat.hub.recommend import TOO_LARGE, format_gib
 from specchat.paths import cache_folder, configuration_folder, hub_cache_folder
@@ -44,6 +37,8 @@ OK, WARN, FAIL = "ok", "warn", "fail"
 REQUIRED_PACKAGES = ("transformers", "safetensors", "tokenizers", "textual", "click")
 LOW_DISK_BYTES, MIN_DISK_BYTES = 5 * GIB, GIB // 4
 TRITON_KERNELS = "triton_kernels"  # of PROBES
+TORCH_INDEX = "https://download.pytorch.org/whl/"
+TORCH_BUILDS = {"NVIDIA": "cu130", "AMD": "rocm6.4", "Intel": "xpu"}  # docs/platforms.md names others
 MAX_CATALOG_AGE_DAYS = 365
 SLOW_BYTES_PER_SECOND = 15e9  # below it even small models answer slower than people read
 
@@ -122,7 +117,8 @@ def _torch(context: CheckContext) -> Iterator[Finding]:
     yield Finding(OK, "torch", f"{found['version']}, for {built_for}, {found['threads']} threads")
     if not found["gpus"] and (makers := drivers()):
         message = f"a driver of {' and '.join(makers)} is loaded, and torch, built for {built_for}, finds no GPU"
-        yield Finding(WARN, "gpus", f"{message}; install a build of torch that fits the driver")
+        builds = " or ".join(TORCH_INDEX + TORCH_BUILDS[maker] for maker in makers)
+        yield Finding(WARN, "gpus", f"{message}; install a build of torch that fits the driver, as from {builds}")
 
 
 def _devices(context: CheckContext) -> Iterator[Finding]:
@@ -138,7 +134,7 @@ def _devices(context: CheckContext) -> Iterator[Finding]:
 
 def _graphs_and_kernels(context: CheckContext, kind: DeviceKind) -> str:
     if not kind.has_kernels:
-        return "no graphs, no kernels of our own: torch computes"
+        return "no graphs, no kernels of our own: torch computes, and nothing stays in 4 bits"
     graphs = "CUDA graphs" if kind.has_graphs else "no graphs"
     found = context.package_probes.get(TRITON_KERNELS, {"error": "not probed"})
     if problem := _problem_with(found, "their results differ from torch"):

@@ -270,11 +270,7 @@ def length_class_of(tree: DraftTree) -> int:
 
 
 def best_subtree(
-    name: str,
-    stats: AcceptanceStats,
-    tree: DraftTree,
-    pass_seconds: list[float],
-    tokens_per_second: float,
+    name: str, stats: AcceptanceStats, tree: DraftTree, pass_seconds: list[float], tokens_per_second: float
 ) -> tuple[StepEstimate, DraftTree]:
     """The nodes of a drafted tree that are worth verifying, and the estimate for them without the drafting time."""
     if len(tree) == 1:

@@ -20,12 +20,7 @@ from typing import NamedTuple
 
 from specchat.chooser.acceptance import PLAIN, CountsKey, StepEstimate, TrackedDraft, best_subtree, length_class_of
 from specchat.chooser.costs import Costs
-from specchat.chooser.state import (
-    EMA_WEIGHT,
-    MAX_INSTANT_COOLDOWN_STEPS,
-    CandidateStats,
-    ChooserState,
-)
+from specchat.chooser.state import EMA_WEIGHT, MAX_INSTANT_COOLDOWN_STEPS, CandidateStats, ChooserState
 from specchat.engine.drafter import AnswerTask, DraftContext, Drafter, Outcome
 from specchat.engine.pass_clock import pass_seconds
 from specchat.engine.tree import DraftTree

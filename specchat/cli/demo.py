@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -18,32 +21,15 @@ from specchat.profile.keys import AGENT_OFF, EMBEDDED, STARTER
 from specchat.repl.answer_printer import print_answer
 from specchat.repl.interrupt import interruptible
 
-TEXT = (
-    "The lighthouse at Cape Rosa was built in 1871. In 1905, Ada Lind installed an electric light. The beam can be "
-    "seen for thirty kilometres. Today, the tower is a museum, and the keeper's house is a small hotel with six rooms."
+TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+VARIANTS: Mapping[str, str] = TABLES["variants"]
+QUESTIONS, EMBEDDED_QUESTIONS = (
+    tuple(
+        Request(each["text"], files=tuple(Attachment(*file) for file in each.get("files", {}).items()))
+        for each in TABLES[name]
+    )
+    for name in ("questions", "embedded_questions")
 )
-CODE = '''
-```python
-def mean(numbers):
-    """Return the mean of some numbers."""
-    total = 0
-    for number in numbers:
-        total += number
-    return total / len(numbers)
-```'''
-# The embedded model can do little more than copy.
-EMBEDDED_QUESTIONS = (Request(f"Copy the code exactly.\n{CODE}"),)
-QUESTIONS = (
-    Request("Write a Python function that reverses a string."),
-    Request(
-        "Replace the name Ada Lind with Marie Holm in this text. Return the whole text.",
-        files=(Attachment("notes.txt", TEXT),),
-    ),
-)
-VARIANTS = {
-    "plain": "one pass, a whole computation of the model, for each token",
-    "auto": "likely tokens are drafted, and one pass checks several at once",
-}
 MAX_ANSWER_TOKENS = 120
 NEXT = "\nnow: specchat"
 

@@ -1,9 +1,11 @@
 """A group of commands that are imported only when they run, so that `--help` is fast."""
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
+from pathlib import Path
 from typing import cast
 
 import click
@@ -19,6 +21,12 @@ class LazyCommand:
     def load(self) -> click.Command:
         module, _, attribute = self.import_path.partition(":")
         return cast("click.Command", getattr(import_module(module), attribute))
+
+
+def commands_of(group: str) -> Mapping[str, LazyCommand]:
+    """The commands of a group in `commands.toml`."""
+    tables = tomllib.loads(Path(__file__).with_name("commands.toml").read_text(encoding="utf-8"))
+    return {name: LazyCommand(*entry) for name, entry in tables[group].items()}
 
 
 class LazyGroup(click.Group):

@@ -24,7 +24,7 @@ from click.shell_completion import CompletionItem, shell_complete
 from specchat import __version__
 from specchat.cli.completion import COMPLETION_VARIABLE
 from specchat.cli.help_page import HelpPage
-from specchat.cli.lazy_group import LazyCommand, LazyGroup
+from specchat.cli.lazy_group import LazyCommand, LazyGroup, commands_of
 from specchat.cli.notes import print_wrapped
 from specchat.errors import HostError, SpecchatError, first_line
 from specchat.plugins.discovery import find_extensions
@@ -46,29 +46,7 @@ BROKEN_PIPE_EXIT_CODE = 128 + 13  # SIGPIPE, which Windows does not name
 click.Context.formatter_class = HelpPage
 GROUP_OPTIONS = ("-h", "--help", "--version")
 CONNECTION_CLOSED = "the engine process closed the connection; run the command again"
-COMMANDS = {
-    "chat": LazyCommand("specchat.cli.chat:chat", "Chat with the model; so does `specchat` alone, or with a question."),
-    "ask": LazyCommand("specchat.cli.ask:ask", "Answer one question."),
-    "demo": LazyCommand("specchat.cli.demo:demo", "Show speculative decoding: the same answer, faster each time."),
-    "edit": LazyCommand("specchat.cli.edit:edit", "Edit files by an instruction; `-` is a filter."),
-    "apply": LazyCommand("specchat.cli.apply:apply", "Merge a sketch with gaps, or a diff, into a file."),
-    "undo": LazyCommand("specchat.cli.undo:undo", "Take an edit back; without git."),
-    "script": LazyCommand(
-        "specchat.cli.script:script", "Answer a program with JSON lines; also `specchat -p TEXT --json`."
-    ),
-    "host": LazyCommand("specchat.cli.host:host", "Show, start or stop the engine process."),
-    "config": LazyCommand("specchat.cli.config:config", "Show the settings and where they come from; trust a project."),
-    "models": LazyCommand("specchat.cli.models:models", "List, recommend, download and remove models and heads."),
-    "doctor": LazyCommand("specchat.cli.doctor:doctor", "Check that everything works here."),
-    "setup": LazyCommand("specchat.cli.setup:setup", "Find the best models for this machine, download them, and chat."),
-    "plugins": LazyCommand("specchat.cli.plugins:plugins", "List what other packages add."),
-    "sessions": LazyCommand("specchat.cli.sessions:sessions", "List conversations, and export them."),
-    "completion": LazyCommand(
-        "specchat.cli.completion:completion",
-        "Complete commands, profiles, conversations and models in bash, zsh, fish.",
-    ),
-    "help": LazyCommand("specchat.cli.help:help_command", "Show the help of a command; `help engine` or `drafters`."),
-}
+COMMANDS = commands_of("specchat")
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ KEY_BY_FLAG = {
     "--top-k": "sampling.top_k", "--min-p": "sampling.min_p",
     "--max-tokens": "limits.answer", "--thinking-tokens": "prompt.thinking_tokens",
     "--device": "models.device", "--dtype": "models.dtype", "--weights": "models.weights",
-    "--draft-weights": "models.draft_weights", "--kv-cache": "models.kv_cache",
+    "--draft-weights": "models.draft_weights", "--kv-cache": "models.kv_cache", "--place": "models.place",
 }  # fmt: skip
 FLAG_BY_KEY = {key: flag for flag, key in KEY_BY_FLAG.items()} | {
     "speculation.exact": "--exact",

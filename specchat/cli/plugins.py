@@ -1,24 +1,16 @@
 """`specchat plugins`: the installed plugins, what each adds, and its errors."""
 
 import os
+import tomllib
 from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 
 import click
 
 from specchat.cli.notes import print_rows
 from specchat.plugins.discovery import PLUGINS_VARIABLE, Plugin, installed_plugins, left_out
 
-USAGE_BY_KIND: Mapping[str, str] = {
-    "drafters": "--variant {name}",
-    "heads": "heads of {name}",
-    "decoding_forms": "drafts by {name}",
-    "network_quantizers": "--weights by {name}",
-    "servers": "backend = {name}",
-    "commands": "specchat {name}",
-    "slash_commands": "/{name} {arguments}",
-    "context_loaders": "@{name}:…",
-    "tool_sources": "tools of {name}",
-}
+USAGE_BY_KIND: Mapping[str, str] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
 @click.command()

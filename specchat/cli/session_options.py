@@ -14,13 +14,7 @@ from click.core import ParameterSource
 from specchat.app.tool_sources import SourceRequest, use_sources
 from specchat.cli.completion import complete_sessions
 from specchat.cli.notes import print_note
-from specchat.cli.options import (
-    FLAG_BY_KEY,
-    CommandFunction,
-    check_drafters,
-    read_profile_layers,
-    typed_values,
-)
+from specchat.cli.options import FLAG_BY_KEY, CommandFunction, check_drafters, read_profile_layers, typed_values
 from specchat.cli.sessions import find_thread, open_history
 from specchat.errors import UsageError
 from specchat.history.history_reader import CHAT

@@ -9,8 +9,7 @@ edit_turn.py                      one request to the model and its events
 answer_watch.py                   ends an answer that cannot become the file
 answer_blocks.py                  the part of an answer that is the new text, and the talk around it
 answer_patches.py                 an answer that is a diff or search/replace blocks: applied where its lines stand
-sketch.py                         code with gaps for what stays: merged where that is certain, or refused
-sketch_places.py                  which lines of a file the lines of a sketch are
+sketch.py                         code with gaps for what stays: what a gap is, and the plugin that merges
 answer_check.py                   refusals, omissions, prose, loops, an answer that is a part of the file
 contract.py                       a new text changes what was asked for: the rest is put back, or a reason to refuse
 asked_changes.py, .toml           what an instruction lets change: by its operation, else by its words

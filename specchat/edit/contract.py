@@ -36,7 +36,6 @@ from specchat.edit.hunks import Change, apply_changes, diff_lines, split_lines
 from specchat.edit.operations import Operation, Rename
 from specchat.edit.postconditions import broken_lines, keep_blanks, postcondition_of, put_back_lines
 from specchat.edit.replaced_statements import loses_effect, replaced
-from specchat.edit.sketch import keep_to_sketch, lost_definitions, missing_line
 from specchat.edit.source_text import Source
 from specchat.edit.statement_pairs import StatementPairs, with_below
 from specchat.errors import DeclinedError
@@ -70,10 +69,10 @@ class Deviation:
         place = next(
             (place for place, (one, other) in enumerate(zip(lines, new_lines, strict=False)) if one != other), 0
         )
-        return cls(old.line + place, _shown(lines[place]), _shown(new_lines[place]) if new_lines else "")
+        return cls(old.line + place, shown_line(lines[place]), shown_line(new_lines[place]) if new_lines else "")
 
 
-def _shown(line: str) -> str:
+def shown_line(line: str) -> str:
     line = line.strip().rstrip(" {:")
     return line if len(line) <= MAX_SHOWN else f"{line[:MAX_SHOWN]}…"
 
@@ -156,30 +155,6 @@ def _keep_blanks(source: Source, text: str, asked: AskedChanges) -> str:
     )
 
 
-def keep_sketch(source: Source, text: str, sketch: str, is_valid: Callable[[str], bool]) -> KeptEdit:
-    """The new text of a model, with what a sketch does not show put back where that leaves a valid text."""
-    restored, foreign, beyond = keep_to_sketch(source, sketch, text)
-    missing = missing_line(source, sketch, restored)
-    missing = f"`{missing.strip()}` of the sketch" if missing else ""
-    if not is_valid(restored):
-        return KeptEdit(text, EditWarnings(_of_changes([*foreign, *beyond]), missing=missing))
-    lines = source.text.split("\n")
-    lost = [
-        Deviation(each.first_line, lines[each.first_line - 1].strip()) for each in lost_definitions(source, restored)
-    ]
-    return KeptEdit(restored, EditWarnings((*lost, *_of_changes(beyond)), _of_changes(foreign), missing=missing))
-
-
-def _of_changes(changes: Iterable[Change]) -> tuple[Deviation, ...]:
-    """The first lines of changes that are more than blanks."""
-    sides = ((each.first + 1, *("".join(side).strip() for side in (each.old, each.new))) for each in changes)
-    return tuple(
-        Deviation(line, *(_shown(side.partition("\n")[0]) for side in (old, new)))
-        for line, old, new in sides
-        if old or new
-    )
-
-
 def find_warnings(source: Source, text: str, instruction: str | Operation = "") -> EditWarnings:
     """What a person should check; nothing is put back."""
     return Comparison(source, text, AskedChanges.of(instruction, source.text)).warnings
@@ -248,7 +223,7 @@ class Comparison:
             return comments_lost
         changed = [Deviation.of(self._old[old], self._new[self._pairs.became[old]]) for old in self._wrong_changed]
         lost = [Deviation.of(each) for each in self._lost.values()]
-        lost += [Deviation(each.line, "", _shown(each.text.strip().split("\n")[0])) for each in self._doubled]
+        lost += [Deviation(each.line, "", shown_line(each.text.strip().split("\n")[0])) for each in self._doubled]
         return sorted([*changed, *lost, *comments_lost], key=lambda each: each.line)
 
     @property

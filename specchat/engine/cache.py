@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from specchat.engine.kv_arena import KVArena
 
 NO_KV_ROWS = (0, 0, 0)  # the shape of a layer that has none
+StackShape = tuple[int, ...]  # heads and size of keys or values; of layers in main memory with IN_MAIN_MEMORY behind
+IN_MAIN_MEMORY = (1,)
 
 
 @dataclass(frozen=True)
@@ -32,16 +34,25 @@ class KVLayout:
     dtype: torch.dtype  # of the passes
     device: torch.device
     is_int8: bool = False  # rows are stored as `int8_rows`
+    cpu_layers: int = 0  # the first layers, whose rows are in main memory
 
     @property
     def stored_dtype(self) -> torch.dtype:
         return torch.int8 if self.is_int8 else self.dtype
 
     @property
-    def entries(self) -> list[list[tuple[int, int]]]:
+    def entries(self) -> list[list[StackShape]]:
         """Heads and stored size of the keys and of the values of each layer."""
         extra = SCALE_BYTES if self.is_int8 else 0
-        return [[(heads, key + extra), (heads, value + extra)] for heads, key, value in self.shapes]
+        places = [IN_MAIN_MEMORY] * self.cpu_layers + [()] * (len(self.shapes) - self.cpu_layers)
+        return [
+            [(heads, key + extra, *place), (heads, value + extra, *place)]
+            for (heads, key, value), place in zip(self.shapes, places, strict=True)
+        ]
+
+    def device_of(self, shape: StackShape) -> torch.device:
+        """Where the rows of layers with this shape are."""
+        return torch.device("cpu") if shape[2:] == IN_MAIN_MEMORY else self.device
 
     @property
     def has_all_layers(self) -> bool:
@@ -50,20 +61,20 @@ class KVLayout:
 
     @property
     def bytes_per_row(self) -> int:
-        return sum(heads * size for pair in self.entries for heads, size in pair) * self.stored_dtype.itemsize
+        return sum(heads * size for pair in self.entries for heads, size, *_ in pair) * self.stored_dtype.itemsize
 
 
-Stacks = Mapping[tuple[int, int], Tensor]  # for each shape of keys or values: [layers, H, rows, size]
+Stacks = Mapping[StackShape, Tensor]  # for each shape of keys or values: [layers, H, rows, size]
 LayerRows = tuple[Tensor, Tensor]  # keys and values of a layer [1, H, rows, size]
 
 
-def allocate_stacks(layout: KVLayout, rows: int) -> dict[tuple[int, int], Tensor]:
+def allocate_stacks(layout: KVLayout, rows: int) -> dict[StackShape, Tensor]:
     """One stacked tensor for each shape of keys or values. Zeros, not empty: a masked row must not hold NaN."""
     entries = layout.entries
     return {
         shape: torch.zeros(
             sum(pair.count(shape) for pair in entries), shape[0], rows, shape[1],
-            dtype=layout.stored_dtype, device=layout.device,
+            dtype=layout.stored_dtype, device=layout.device_of(shape),
         )
         for shape in dict.fromkeys(shape for pair in entries for shape in pair)
     }  # fmt: skip
@@ -161,10 +172,10 @@ class KVCache:
         With length 5 and path [0, 2], rows 5 and 7 become rows 5 and 6, and length becomes 7.
         """
         if path != list(range(len(path))):
-            slot = self.require_slot()
-            rows = copy_to_device([node + self.length for node in path], slot.layout.device)
-            for stack in slot.stacks.values():
-                stack[:, :, self.length : self.length + len(path)] = stack.index_select(2, rows)
+            rows = torch.tensor([node + self.length for node in path])
+            for stack in self.require_slot().stacks.values():
+                kept = stack.index_select(2, copy_to_device(rows, stack.device))
+                stack[:, :, self.length : self.length + len(path)] = kept
         self.length += len(path)
         self.last_path = path
 

@@ -34,8 +34,6 @@ from specchat.engine.sampling import Sampler, pack_samples
 from specchat.engine.tree import DraftTree
 from specchat.errors import ModelError
 
-SCORED_ROWS = 64  # of a pass that reads the probabilities of a given text
-
 
 @dataclass(frozen=True)
 class Step:
@@ -149,17 +147,6 @@ class Generation:
             if any(drafter.hidden_state_layers for drafter in self.drafters):
                 self._observe_prompt(chunk, start, output.hidden_states)
             yield self.cache.length
-
-    def score(self, tokens: list[int], vocab_size: int) -> Iterator[tuple[TokenProbabilities, ...]]:
-        """Make these tokens the text and yield the probabilities of all but the first; no drafter hears of them."""
-        self.replace_tokens(tokens[:1])
-        while following := tokens[len(self.tokens) :][: min(SCORED_ROWS, self.target.max_rows)]:
-            tree = DraftTree(self.tokens[-1])
-            tree.add_chain(following[:-1])
-            path, logits = list(range(len(tree))), self.target.forward(tree, self.cache).logits
-            self.cache.commit(path)
-            self.tokens += following
-            yield token_probabilities(logits, path, following, vocab_size)
 
     def generate(self, config: GenerationConfig) -> list[Step]:
         """Prefill and decode one answer without a pause."""

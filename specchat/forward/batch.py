@@ -58,6 +58,10 @@ class ForwardDepth:
     layers: int
     hidden_state_layers: tuple[int, ...] = ()
 
+    def states_before(self, layer: int) -> tuple[int, ...]:
+        """The layers before this one whose states an output contains."""
+        return tuple(each for each in self.hidden_state_layers if 0 <= each < layer)
+
 
 @dataclass(frozen=True)
 class HiddenStates:

@@ -257,11 +257,7 @@ class NativeOps(TorchOps):
             raise NativeBorderError(f"attention: {rotary} numbers of {self.dimensions.head_size} are rotated")
 
     def _check_attention(
-        self,
-        inputs: QKVInputs,
-        states: Tensor,
-        mask: AttentionMask | None,
-        location: KVLocation,
+        self, inputs: QKVInputs, states: Tensor, mask: AttentionMask | None, location: KVLocation
     ) -> None:
         sizes, count = self.dimensions, len(states)
         self.check_cache(location.keys, location.values)

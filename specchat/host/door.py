@@ -11,13 +11,7 @@ import socket
 import time
 from collections.abc import Callable
 
-from specchat.host.address import (
-    LISTEN_BACKLOG,
-    MAX_UNKNOWN_CLIENTS,
-    TOKEN_TIMEOUT_SECONDS,
-    Listener,
-    UnknownClient,
-)
+from specchat.host.address import LISTEN_BACKLOG, MAX_UNKNOWN_CLIENTS, TOKEN_TIMEOUT_SECONDS, Listener, UnknownClient
 from specchat.host.protocol import REQUEST_FAILED, RpcError, encode
 from specchat.host.spawn import check_same_user
 

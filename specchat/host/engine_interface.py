@@ -64,7 +64,7 @@ class Engine(Protocol):
 
 
 class Completer(Protocol):
-    """Completes gaps (fill in the middle), such as `chat/fim_completer.py`."""
+    """Completes gaps (fill in the middle): of a plugin (`register_completers`)."""
 
     def complete(self, request: FimRequest, cancelled: Flag) -> Iterator[Event]: ...
 

@@ -17,7 +17,7 @@ from specchat.host.engine_interface import Completer, Engine, EngineMemory
 from specchat.host.spawn import history_path
 from specchat.plugins.discovery import find_extensions
 from specchat.plugins.extension import Extension
-from specchat.plugins.own_plugins import missing_plugin
+from specchat.plugins.own_plugins import install_line, missing_plugin
 from specchat.process_memory import own_bytes, permanent_objects, release_free_memory
 from specchat.profile.keys import BUILTIN_BACKEND, Profile
 from specchat.weights.context_window import trained_context_window
@@ -77,11 +77,12 @@ class EngineLoader:
         return free_bytes(device)
 
     def make_completer(self, engine: Engine) -> Completer:
-        from specchat.chat.fim_completer import FimCompleter
-
         if not _is_local(engine):
             raise UsageError("a server backend does not support completion; use a profile with a local model")
-        return FimCompleter(engine.models, engine.create_completion_drafters())
+        extension = next(iter(find_extensions("completers").values()), None)
+        if extension is None:
+            raise UsageError(f"completion is a plugin; {install_line('completions')} installs it")
+        return extension.call(engine.models, engine.create_completion_drafters())
 
 
 def _server_extension(backend: str) -> Extension:

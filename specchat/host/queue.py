@@ -6,6 +6,7 @@ step of a turn; one runs at a time. Only `run` uses the engine, on one thread. A
 return at once: a waiting turn is cancelled even while a model loads.
 """
 
+import gc
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -121,6 +122,7 @@ class TurnQueue:
         with self._changed:
             is_quiet = not self._changed.wait_for(self._has_work, QUIET_SECONDS)
         if is_quiet:
+            gc.collect()  # Python would wait for hundreds of answers: 20 MiB for each hundred
             release_free_memory()
             with self._changed:
                 self._changed.wait_for(self._has_work)

@@ -52,6 +52,8 @@ class Architecture:
     head_size: int = 0
     recurrent_row_elements: int = 0  # what our own passes on a GPU record of a row, beside the states
     block_bytes: int = 0  # of its weights on a GPU that multiplies the blocks of its GGUF file; 0: it is no such file
+    expert_share: float = 1.0  # of the experts of a layer, that compute a token
+    widest_head: int = 0  # of all layers, where some have wider ones
 
     def parameters_of_kind(self, kind: str) -> int:
         return sum(matrix.parameters for matrix in self.matrices if matrix.kind == kind)

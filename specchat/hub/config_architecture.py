@@ -61,7 +61,7 @@ def head_kv_layers(config: Config, layers: int, source: str) -> tuple[KVLayers, 
 def _config_errors(source: str) -> Generator[None]:
     try:
         yield
-    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise ModelError(f"{source}: cannot compute its size from its config: {error}") from error
 
 
@@ -128,11 +128,13 @@ def _architecture(config: Config) -> Architecture:
     text = _text_config(config)
     kinds = _layer_kinds(text)
     notes = ("its vision encoder is not counted",) if config.get("vision_config") else ()
+    selected, experts = expert_counts(config)
     return Architecture(
         str(text.get("model_type") or ""), (), _kv_layers(text, kinds), _recurrent_elements(text, kinds),
         _required_int(text, "vocab_size"), _required_int(text, "hidden_size"), len(kinds),
         int(text.get("max_position_embeddings", 0)), None, _quantization(config) or "bf16", notes,
-        *_query_heads(text), _recurrent_row_elements(text, kinds),
+        *_query_heads(text), _recurrent_row_elements(text, kinds), expert_share=selected / experts,
+        widest_head=max(shape.head_size for shape in _layer_shapes(text, kinds)),
     )  # fmt: skip
 
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 
-from specchat.devices import CUDA, GGUF_FORMAT, DeviceKind, missing_triton
+from specchat.devices import CPU, CUDA, GGUF_FORMAT, DeviceKind, missing_triton
 from specchat.engine.cache_sizes import (
     CHECKPOINT_TOKENS,
     GRAPH_WIDTHS,
@@ -26,13 +27,13 @@ from specchat.engine.cache_sizes import (
 )
 from specchat.hub.architecture import EMBEDDING, EXPERT, FLOAT_FORMATS, LINEAR, OUTPUT, Architecture, Matrix
 from specchat.plugins.discovery import find_extensions
-from specchat.weights.llama_families import FAMILIES, GRAPHED_FAMILIES, LLAMA_LIKE_FAMILIES, own_families
+from specchat.weights.llama_families import FAMILIES, LLAMA_LIKE_FAMILIES, own_families
 from specchat.weights.load_options import KEPT_FORMATS
 
 GIB = 2**30
 BF16_BYTES = 2
 STATE_BYTES = 2 * 4  # recurrent states are float32; those before a pass are stored, too
-NF4_BLOCK, SCALES_PER_GROUP = 64, 256  # elements that share a scale, and scales that share a second one
+NF4_BLOCK = 64  # elements that share a scale
 INT4_GROUP = 128  # inputs of an output that share a scale and a zero point
 FP8_BLOCK = 128  # rows and columns of an expert that share a scale
 MXFP4_BYTES = 0.5 + 1 / 32  # per element: 32 elements share a scale of one byte
@@ -59,13 +60,8 @@ def _int4_bytes(matrix: Matrix) -> float:
     return matrix.parameters / 2 + 3 * ceil(matrix.columns / INT4_GROUP) * matrix.rows * matrix.count
 
 
-def _nf4_bytes(matrix: Matrix) -> float:
-    return matrix.parameters / 2 + 4 * ceil(matrix.rows * matrix.columns / NF4_BLOCK) * matrix.count
-
-
-def _nf4_double_bytes(matrix: Matrix) -> float:
-    blocks = ceil(matrix.rows * matrix.columns / NF4_BLOCK)
-    return matrix.parameters / 2 + (blocks + 4 * ceil(blocks / SCALES_PER_GROUP)) * matrix.count
+def _nf4_bytes(matrix: Matrix, scale_bytes: int = 4) -> float:
+    return matrix.parameters / 2 + scale_bytes * ceil(matrix.rows * matrix.columns / NF4_BLOCK) * matrix.count
 
 
 INT8_BLOCKS = "int8 blocks"  # what int8 is on a CPU: a scale for each 32 inputs
@@ -78,7 +74,7 @@ STORAGE_FORMATS: Mapping[str, Callable[[Matrix], float]] = {
     "int8": lambda matrix: matrix.parameters + 4 * matrix.rows * matrix.count,
     INT8_BLOCKS: lambda matrix: matrix.parameters * 34 / 32,
     "nf4": _nf4_bytes,
-    "nf4-double": _nf4_double_bytes,
+    "nf4-double": partial(_nf4_bytes, scale_bytes=2),  # as our kernel for GPUs has them; bitsandbytes needs 3 % less
     "gguf4": lambda matrix: 0.72 * matrix.parameters,  # blocks of a file: 4.5 to 5 bits, of some layers 6.6 or 8.5
     "gguf5": lambda matrix: 0.78 * matrix.parameters,  # 5.5 to 5.6, of some layers 6.6
     "gguf6": lambda matrix: 0.86 * matrix.parameters,  # 6.6, of some layers 8.5
@@ -88,7 +84,8 @@ STORAGE_FORMATS: Mapping[str, Callable[[Matrix], float]] = {
 }
 QUANTIZED_FORMATS = ("gguf4", "gguf5", "gguf6", "gguf8", "int8", "fp8", "nf4", "nf4-double")
 FITTING_FORMATS = ("bf16", *KEPT_FORMATS)
-INT4_CHECKPOINTS = ("awq", "gptq")  # a GPU multiplies them in the format "int4", the others convert them
+# Formats of checkpoints that a GPU multiplies as they are, and what they are there; elsewhere they are converted.
+KEPT_CHECKPOINTS = {"awq": "int4", "gptq": "int4", "mxfp4": "mxfp4"}
 
 
 def has_own_passes(architecture: Architecture, kind: DeviceKind) -> bool:
@@ -125,6 +122,20 @@ def weight_bytes(architecture: Architecture, quant_format: str, *, embeddings_on
         return round(architecture.block_bytes * (1 - left_out))
     matrices = [each for each in architecture.matrices if not (leaves_embeddings and each.kind == EMBEDDING)]
     return round(sum(_matrix_bytes(matrix, quant_format) for matrix in matrices))
+
+
+def layer_bytes(architecture: Architecture, quant_format: str) -> float:
+    """The bytes of the linear layers and experts of all decoder layers."""
+    matrices = [each for each in architecture.matrices if each.kind in (LINEAR, EXPERT)]
+    if quant_format == GGUF_FORMAT:
+        return architecture.block_bytes * sum(each.parameters for each in matrices) / architecture.parameters
+    return sum(_matrix_bytes(each, quant_format) for each in matrices)
+
+
+def can_split(architecture: Architecture, kind: DeviceKind) -> bool:
+    """Whether the first layers can be in main memory beside a GPU: later ones read nothing else that they store."""
+    has_own_rows = sum(each.layers for each in architecture.kv_layers) == architecture.layers
+    return kind.is_gpu and has_own_rows and not architecture.recurrent_elements and has_own_passes(architecture, kind)
 
 
 def _matrix_bytes(matrix: Matrix, quant_format: str) -> float:
@@ -176,7 +187,7 @@ def int8_kv_element_bytes(architecture: Architecture) -> float:
 
 def has_kv_arena(architecture: Architecture, *, kind: DeviceKind) -> bool:
     """Whether all rows of KV cache are allocated when the model is loaded, for CUDA graphs."""
-    return kind.has_graphs and architecture.family in GRAPHED_FAMILIES and has_own_passes(architecture, kind)
+    return kind.has_graphs and has_own_passes(architecture, kind)
 
 
 @dataclass(frozen=True)
@@ -186,6 +197,18 @@ class QuantizedModel:
     embeddings_on_cpu: bool = False
     has_int8_kv: bool = False
     are_weights_mapped: bool = False  # the linear layers stay in their files
+    cpu_layers: int = 0  # the first layers, in main memory beside a GPU
+    cpu_format: str = "bf16"  # of these
+
+    @property
+    def cpu_share(self) -> float:
+        """Of the layers, those in main memory."""
+        return self.cpu_layers / self.architecture.layers if self.cpu_layers else 0.0
+
+    @property
+    def cpu_weight_bytes(self) -> int:
+        """In main memory. All layers are taken to be alike."""
+        return round(self.cpu_share * layer_bytes(self.architecture, _stored_format(self.cpu_format, CPU)))
 
     @property
     def kv_element_bytes(self) -> float:
@@ -195,11 +218,12 @@ class QuantizedModel:
         return 4 if self.quant_format == "float32" else BF16_BYTES
 
     def weight_bytes(self, *, kind: DeviceKind = CUDA) -> int:
-        if self.are_weights_mapped and self.quant_format in KEPT_FORMATS:
+        if self.are_weights_mapped and self.quant_format.startswith((*KEPT_FORMATS, GGUF_FORMAT)):
             others = [each for each in self.architecture.matrices if each.kind not in (LINEAR, OUTPUT, EXPERT)]
             return round(sum(_matrix_bytes(matrix, self.quant_format) for matrix in others))
         stored = _stored_format(self.quant_format, kind)
         weights = weight_bytes(self.architecture, stored, embeddings_on_cpu=self.embeddings_on_cpu)
+        weights -= round(self.cpu_share * layer_bytes(self.architecture, stored))
         return weights + lm_head_copy_bytes(self.architecture, self.quant_format, kind=kind)
 
 
@@ -231,7 +255,7 @@ def partial_attention_bytes(architecture: Architecture, tokens: int, *, kind: De
     if not (kind.has_kernels and has_kv_arena(architecture, kind=kind)):
         return 0
     splits = ceil((arena_rows(tokens) + SPARE_ROWS) / SPLIT_KEYS)
-    return 4 * GRAPH_ROWS * architecture.heads * splits * (architecture.head_size + 2)
+    return 4 * GRAPH_ROWS * architecture.heads * splits * (architecture.widest_head + 2)
 
 
 def _dequantized_bytes(model: QuantizedModel) -> int:
@@ -248,9 +272,11 @@ class MemoryPlan:
     drafter_bytes: int  # weights
     kv_cache_bytes: int  # of both, with recurrent states
     workspace_bytes: int
+    main_memory_bytes: int = 0  # beside a GPU: layers that the CPU computes, their keys and values, and the process
 
     @property
     def total_bytes(self) -> int:
+        """On the device."""
         return self.weight_bytes + self.drafter_bytes + self.kv_cache_bytes + self.workspace_bytes
 
 
@@ -265,13 +291,16 @@ def plan_memory(
         return checkpoints + recorded + kv_cache_bytes(model.architecture, rows, element_bytes=element_bytes)
 
     kv_cache = kv_bytes(target, target.kv_element_bytes)
+    cpu_kv_bytes = round(target.cpu_share * kv_cache)
+    beside = target.cpu_weight_bytes + cpu_kv_bytes + PYTHON_BYTES if target.cpu_layers else 0
+    kv_cache -= cpu_kv_bytes
     if drafter is not None:
         kv_cache += kv_bytes(drafter, BF16_BYTES)
     drafter_bytes = drafter.weight_bytes(kind=kind) if drafter else 0
     workspace = workspace_bytes(target, tokens, kind=kind)
     if drafter is not None:  # its CUDA graphs have a memory pool of their own
         workspace += partial_attention_bytes(drafter.architecture, tokens, kind=kind)
-    return MemoryPlan(target.weight_bytes(kind=kind), drafter_bytes, kv_cache, workspace)
+    return MemoryPlan(target.weight_bytes(kind=kind), drafter_bytes, kv_cache, workspace, beside)
 
 
 def fitting_format(architecture: Architecture, free_bytes: int, tokens: int, *, kind: DeviceKind) -> str | None:

@@ -46,11 +46,13 @@ READING_TOKENS_PER_SECOND = 8.0  # a person reads so fast; below, the score fall
 HALF_WORTH_TOKENS_PER_SECOND = 20.0  # at this speed, more speed is worth half of what it is worth near zero
 FASTEST_SHARE = 1.05  # of the time of a token in the fastest format: such a format is not slower
 DEFAULT_BYTES_PER_SECOND = 20e9  # of main memory when it is not measured: two slow channels
-# The share of the bandwidth that passes reach: on a CPU, and by format as measured on an H200 (docs/gpu.md).
+# The share of the bandwidth that passes reach: on a CPU, and by format as measured on an H200 (docs/gpu.md), of 4 bits
+# as estimated for GPUs with slower memory.
 CPU_BANDWIDTH_SHARE = 0.6
-GPU_BANDWIDTH_SHARES = {"bf16": 0.85, "int8": 0.35, "nf4-double": 0.6}
+GPU_BANDWIDTH_SHARES = {"bf16": 0.85, "int8": 0.48, "nf4-double": 0.6}
 # A GPU without graphs: 75 to 95 kernels for a layer, and three for each expert of a token, launched one by one.
 LAYER_LAUNCH_SECONDS, EXPERT_LAUNCH_SECONDS = 0.8e-3, 0.03e-3
+EXPERTS_IN_GRAPH_SECONDS = 0.1e-3  # of a layer with experts beside its bytes, measured on an H200 (docs/gpu.md)
 MAX_DRAFT_SHARE = 0.20  # of the target's parameters, for a draft model: four draft tokens of more cost most of a pass
 ROW_COST = 0.1  # of a plain pass, for each draft token that it verifies, as the chooser assumes before it measures
 DEFAULT_CONTEXT_TOKENS = 8192  # exactly one bucket of the KV cache
@@ -124,8 +126,12 @@ class ModelPair:
         active_share = entry.active_parameters / architecture.parameters
         read_bytes = weight_bytes(architecture, self.quant_format) * active_share
         reading_seconds = read_bytes / (share * self.bandwidth.bytes_per_second)
+        if not self.device.is_gpu:
+            return reading_seconds
+        if self.has_graphs:
+            return reading_seconds + (architecture.layers * EXPERTS_IN_GRAPH_SECONDS if entry.selected_experts else 0)
         launches = architecture.layers * (LAYER_LAUNCH_SECONDS + entry.selected_experts * EXPERT_LAUNCH_SECONDS)
-        return max(reading_seconds, launches) if self.device.is_gpu and not self.has_graphs else reading_seconds
+        return max(reading_seconds, launches)
 
     @property
     def lacks_plugin(self) -> bool:
@@ -210,11 +216,7 @@ def memory_budget(device: Device) -> float:
 
 
 def _fitting_pairs(
-    entry: CatalogEntry,
-    device: Device,
-    context_tokens: int,
-    cpu_features: Sequence[str],
-    bandwidth: Bandwidth | None,
+    entry: CatalogEntry, device: Device, context_tokens: int, cpu_features: Sequence[str], bandwidth: Bandwidth | None
 ) -> Iterator[ModelPair]:
     """Every format and drafter of a model that fits, with the required context.
 

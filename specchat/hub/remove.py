@@ -34,17 +34,17 @@ def plan_removal(source: str) -> Removal:
         folder = packaged_file(entry).parent
         if not folder.is_dir():
             raise ModelError(f"{source}: not on this disk ({folder}); {LISTED}")
-        return _removal_of(folder, *filter(None, map(find_prepared, folder.glob("*.gguf"))))
+        return _removal_of(folder, *_made_from(*folder.glob("*.gguf")))
     is_cached = is_hub_id(source) and not Path(source).expanduser().exists()
     is_whole = is_cached and not split_label(source)[1]
     if not is_whole and (gguf := local_gguf(source)):
-        prepared = find_prepared(gguf)
+        made = _made_from(gguf)
         if is_cached:
             parts = shard_paths(gguf)
-            return _removal_of(*parts, *(each.resolve() for each in parts), *filter(None, [prepared]))
-        if prepared is None:
+            return _removal_of(*parts, *(each.resolve() for each in parts), *made)
+        if not made:
             raise ModelError(f"{source}: nothing was made from it, and specchat does not delete GGUF files")
-        return _removal_of(prepared)
+        return _removal_of(*made)
     if not is_cached and (kept := kept_weights_of(Path(source).expanduser())):
         return _removal_of(*kept)
     if not is_cached:
@@ -54,7 +54,12 @@ def plan_removal(source: str) -> Removal:
         raise ModelError(f"{source}: not in the cache ({folder.parent}); {LISTED}")
     snapshots = hub_snapshots(source)
     kept = [kept for each in snapshots for kept in kept_weights_of(each)]
-    return _removal_of(folder, *kept, *filter(None, map(find_prepared, gguf_models(*snapshots).values())))
+    return _removal_of(folder, *kept, *_made_from(*gguf_models(*snapshots).values()))
+
+
+def _made_from(*files: Path) -> list[Path]:
+    """The folders that were made from GGUF files: what is small, and weights that stay on the disk."""
+    return [made for each in map(find_prepared, files) if each for made in (each, *kept_weights_of(each))]
 
 
 def _removal_of(*paths: Path) -> Removal:

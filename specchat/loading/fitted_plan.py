@@ -10,19 +10,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Any
 
-from specchat.devices import CUDA, DeviceKind, kind_of
+from specchat.devices import CPU, CUDA, GGUF_FORMAT, DeviceKind, kind_of
 from specchat.errors import ModelError
-from specchat.hub.machine import Device, Machine
-from specchat.hub.memory_plan import can_quantize, has_own_passes, lacks_quantizer, weight_bytes
+from specchat.hub.architecture import EXPERT, Architecture
+from specchat.hub.machine import Device, Machine, gpu_bandwidth, kept_bandwidth
+from specchat.hub.memory_plan import (
+    QuantizedModel,
+    can_quantize,
+    can_split,
+    has_own_passes,
+    lacks_quantizer,
+    layer_bytes,
+    weight_bytes,
+)
 from specchat.hub.recommend import (
+    DEFAULT_BYTES_PER_SECOND,
     DEFAULT_CONTEXT_TOKENS,
     FITS,
     GPU_BANDWIDTH_SHARES,
     SHORT_CONTEXT_TOKENS,
     TIGHT,
-    fit_label,
     format_gib,
     recommend,
 )
@@ -30,7 +40,7 @@ from specchat.loading.load_plan import ComputeFeatures, Fetch, LoadPlan, ModelPl
 from specchat.profile.keys import AUTO, Models, Profile
 from specchat.weights.load_options import KEPT_FORMATS
 
-MAX_MAPPED_SHARE = 1.5  # of the free memory, for weights that stay on the disk: with more, a token would take minutes
+MAX_MAPPED_SHARE = 1.5  # of the free memory, for what a token reads of weights on the disk: more would take minutes
 
 
 @dataclass(frozen=True)
@@ -54,46 +64,62 @@ def plan_that_fits(
     With `fetch`, ModelError for a known model that does not fit, before it is downloaded.
     """
     plan = plan_load(profile, features)
-    fitted = fit_plan(plan, profile.models, device_of(plan.target.options.device))
+    machine = Machine((device_of(plan.target.options.device), device_of(CPU.name)))
+    fitted = fit_plan(plan, profile.models, machine)
     if fetch is None:
         return fitted
     fitted.check()
-    plan = plan_load(profile, features, fetch)
-    return fit_plan(plan, profile.models, device_of(plan.target.options.device))
+    return fit_plan(plan_load(profile, features, fetch), profile.models, machine)
 
 
-def fit_plan(plan: LoadPlan, models: Models, device: Device) -> LoadPlan:
+def fit_plan(plan: LoadPlan, models: Models, machine: Machine) -> LoadPlan:
     """The plan as it is where it fits or nothing is known of its sizes; else with what must give way, or refused."""
     try:
-        if plan.memory() is None or _fits(plan, device, (FITS, TIGHT)):
+        if fault := _place_fault(plan):
+            return replace(plan, refusal=fault)
+        if plan.memory() is None or _fits(plan, machine, (FITS, TIGHT)):
             return plan
     except ModelError:  # of a damaged file: loading reads it and says what is wrong
         return plan
-    taken = _fewest_steps(plan, models, device)
+    taken = _fewest_steps(plan, models, machine)
     if taken is None:
-        return replace(plan, refusal=_refusal(plan, models, device))
-    fitted = _after(plan, taken)
+        return replace(plan, refusal=_refusal(plan, models, machine))
+    fitted, device = _after(plan, taken), machine.device_of(plan.target.options.device)
     changes = ", ".join(step.text for step in taken)
     sizes = f"{_total(fitted)} instead of {_total(plan)}, and {format_gib(device.free_bytes)} are free"
     return replace(fitted, given_way=f"so that it fits {device.name}: {changes}; it takes {sizes}")
 
 
-def _fewest_steps(plan: LoadPlan, models: Models, device: Device) -> list[_Step] | None:
+def _place_fault(plan: LoadPlan) -> str:
+    """Why so many layers cannot be in main memory; "" where they can, or nothing is known of the target."""
+    target, count = plan.target, plan.target.options.cpu_layers
+    if not count or (sizes := target.architecture()) is None:
+        return ""
+    if not can_split(sizes, kind_of(target.options.device)):
+        return f"{target.source}: its layers cannot be in main memory beside a GPU; use --place none"
+    if count < sizes.layers:
+        return ""
+    has = f"it has {sizes.layers} layers, and --place cpu:{count} leaves none for the GPU"
+    return f"{target.source}: {has}; use cpu:{sizes.layers - 1} or less"
+
+
+def _fewest_steps(plan: LoadPlan, models: Models, machine: Machine) -> list[_Step] | None:
     """The first steps after which the plan fits, without those that are not needed beside the later ones."""
-    for labels in ((FITS,), (FITS, TIGHT)):
-        taken = list[_Step]()
-        for step in _steps(plan, models, device):
+    for splits, labels in product((False, True), ((FITS,), (FITS, TIGHT))):
+        taken, fitted = list[_Step](), plan
+        for step in _steps(plan, models, machine, splits=splits):
             taken.append(step)
-            if _fits(_after(plan, taken), device, labels):
+            fitted = step.apply(fitted)
+            if _fits(fitted, machine, labels):
                 for earlier in reversed(taken[:-1]):
                     others = [each for each in taken if each is not earlier]
-                    taken = others if _fits(_after(plan, others), device, labels) else taken
+                    taken = others if _fits(_after(plan, others), machine, labels) else taken
                 return taken
     return None
 
 
-def _steps(plan: LoadPlan, models: Models, device: Device) -> Iterator[_Step]:
-    """What can give way, the least price first."""
+def _steps(plan: LoadPlan, models: Models, machine: Machine, *, splits: bool) -> Iterator[_Step]:
+    """What can give way, the least price first. Where it `splits` layers, passes are slow, and drafters go last."""
     target, kind = plan.target, kind_of(plan.target.options.device)
     draft = plan.draft if plan.is_draft_beside_target else None
     if draft is not None and models.draft_weights == AUTO:
@@ -105,21 +131,37 @@ def _steps(plan: LoadPlan, models: Models, device: Device) -> Iterator[_Step]:
         text = f"{name} weights instead of {target.memory_format} (another text{_pass_price(target, name, kind)})"
         yield _Step(text, partial(_with_target, quant_format=name))
     yield from _context_steps(plan, SHORT_CONTEXT_TOKENS)
+    drafters = list[_Step]()
     if draft is not None:
-        yield _Step("no draft model (fewer draft tokens)", lambda each: replace(each, draft=None))
+        drafters.append(_Step("no draft model (fewer draft tokens)", lambda each: replace(each, draft=None)))
     if plan.heads:
-        yield _Step("no heads (fewer draft tokens)", lambda each: replace(each, heads=()))
+        drafters.append(_Step("no heads (fewer draft tokens)", lambda each: replace(each, heads=())))
+    yield from drafters if not splits else ()
     sizes = target.architecture()
     if sizes is None:
         return
     # tied embeddings are the output matrix of every pass, so they stay on the device
     if models.embedding_device == AUTO and kind.is_gpu and not sizes.is_tied and has_own_passes(sizes, kind):
         yield _Step("the embedding on the CPU (slower passes)", partial(_with_target, embedding_device="cpu"))
-    kept = [each for each in (*formats, models.weights) if each in KEPT_FORMATS]
-    is_ours = not kind.is_gpu and has_own_passes(sizes, kind) and target.gguf is None
-    if is_ours and kept and weight_bytes(sizes, kept[-1]) <= MAX_MAPPED_SHARE * device.free_bytes:
-        text = "weights that stay on the disk, because the memory does not hold them (very slow)"
-        yield _Step(text, partial(_with_target, maps_weights=True))
+    if splits and models.place == AUTO and can_split(sizes, kind) and not kind.shares_main_memory:
+        smallest = target.with_options(quant_format=formats[-1]) if formats else target
+        yield from _layer_steps(smallest, sizes, machine)
+        yield from drafters
+    yield from _disk_steps(target, sizes, (*formats, models.weights), machine)
+
+
+def _disk_steps(target: ModelPlan, sizes: Architecture, formats: Sequence[str], machine: Machine) -> Iterator[_Step]:
+    """Weights that stay on the disk, those of a GGUF file as they are, where a token reads few enough of them."""
+    kind, is_as_in_file = kind_of(target.options.device), target.options.quant_format == GGUF_FORMAT
+    kept = [target.memory_format] if is_as_in_file else [each for each in formats if each in KEPT_FORMATS]
+    if kind.is_gpu or not has_own_passes(sizes, kind) or not kept:
+        return
+    experts = replace(sizes, matrices=tuple(each for each in sizes.matrices if each.kind == EXPERT))
+    idle_bytes = (1 - sizes.expert_share) * weight_bytes(experts, kept[-1])
+    read_bytes = QuantizedModel(sizes, kept[-1]).weight_bytes(kind=kind) - idle_bytes
+    if read_bytes <= MAX_MAPPED_SHARE * machine.cpu.free_bytes:
+        text = "weights that stay on the disk, because the memory does not hold them (very slow: a token reads"
+        yield _Step(f"{text} {format_gib(read_bytes)})", partial(_with_target, maps_weights=True))
 
 
 def _context_steps(plan: LoadPlan, shortest: int) -> Iterator[_Step]:
@@ -129,6 +171,23 @@ def _context_steps(plan: LoadPlan, shortest: int) -> Iterator[_Step]:
         tokens = max(tokens // 2, shortest)
         text = f"a context of {tokens} tokens instead of {plan.context_tokens}"
         yield _Step(text, lambda each, tokens=tokens: each.with_context(tokens))
+
+
+def _layer_steps(target: ModelPlan, sizes: Architecture, machine: Machine) -> Iterator[_Step]:
+    """One more of the first layers in main memory, with what a pass takes then.
+
+    CPU and GPU read their weights with about the same share of their bandwidth.
+    """
+    gpu = gpu_bandwidth(machine.device_of(target.options.device))
+    slower = gpu.bytes_per_second / (kept_bandwidth() or DEFAULT_BYTES_PER_SECOND) if gpu else None
+    there, here = (layer_bytes(sizes, each) for each in (target.memory_format, target.cpu_memory_format))
+    all_layers = sizes.layers * weight_bytes(sizes, target.memory_format)
+    experts = " with their experts" if sizes.parameters_of_kind(EXPERT) else ""
+    for count in range(1, sizes.layers):
+        times = 1 + count * (here * slower - there) / all_layers if slower else None
+        price = f"about {times:.1f} times the time of a pass" if times else "slower passes"
+        text = f"the first {count} of {sizes.layers} layers{experts} in main memory ({price})"
+        yield _Step(text, partial(_with_target, cpu_layers=count))
 
 
 def _smaller_formats(model: ModelPlan, kind: DeviceKind) -> Iterator[str]:
@@ -163,22 +222,24 @@ def _after(plan: LoadPlan, steps: Sequence[_Step]) -> LoadPlan:
     return plan
 
 
-def _fits(plan: LoadPlan, device: Device, labels: Sequence[str]) -> bool:
-    memory = plan.memory()
-    return memory is not None and fit_label(memory.total_bytes, device.free_bytes) in labels
+def _fits(plan: LoadPlan, machine: Machine, labels: Sequence[str]) -> bool:
+    fit = plan.fit(machine)
+    return fit is not None and fit.label in labels
 
 
 def _total(plan: LoadPlan) -> str:
-    memory = plan.memory()
-    return format_gib(memory.total_bytes if memory else 0)
+    if (memory := plan.memory()) is None:
+        return format_gib(0)
+    beside = f" and {format_gib(memory.main_memory_bytes)} of main memory" if memory.main_memory_bytes else ""
+    return f"{format_gib(memory.total_bytes)}{beside}"
 
 
-def _refusal(plan: LoadPlan, models: Models, device: Device) -> str:
+def _refusal(plan: LoadPlan, models: Models, machine: Machine) -> str:
     """What does not fit, and what would: this model without the settings that keep it large, else another one."""
-    target = plan.target
+    target, device = plan.target, machine.device_of(plan.target.options.device)
     free = f"{format_gib(device.free_bytes)} are free on {device.name}"
     reason = f"{target.source}: does not fit: it takes {_total(plan)} with {target.memory_format} weights, and {free}"
-    if (taken := _fewest_steps(plan, Models(models.target), device)) is not None:
+    if (taken := _fewest_steps(plan, Models(models.target), machine)) is not None:
         fitted = _after(plan, taken)
         return f"{reason}; {_total(fitted)} with {', '.join(step.text for step in taken)}, which the settings exclude"
     smaller = next((each for each in recommend(device) if each.memory_plan.total_bytes <= device.free_bytes), None)

@@ -45,7 +45,7 @@ from specchat.hub.find_models import find_model
 from specchat.loading.engine_memory import compute_features, free_bytes, memory_of_device
 from specchat.loading.fitted_plan import plan_that_fits
 from specchat.loading.load_plan import HeadPlan, LoadPlan, ModelPlan
-from specchat.paths import kv_folder
+from specchat.paths import kept_weights_of, kv_folder
 from specchat.plugins.own_plugins import OTHER_TOKENS_VARIANT, missing_variant
 from specchat.process_memory import collect_all, with_growth
 from specchat.profile.drafter_names import all_drafters
@@ -56,7 +56,7 @@ from specchat.text.tokenizer import Tokenizer, check_same_tokens
 from specchat.threads import ThreadWatchdog, is_thread_count_set, threads_for
 from specchat.weights.gguf.gguf_file import forget_headers, size_and_time
 from specchat.weights.gguf.gguf_preparation import Report
-from specchat.weights.kept_weights import digest_of_passes
+from specchat.weights.kept_weights import UNFINISHED, digest_of_passes
 from specchat.weights.kv_files import KVFiles, kv_identity
 from specchat.weights.load import load_model
 from specchat.weights.load_options import EMBEDDED
@@ -185,7 +185,11 @@ def load_engine(
             if head.is_named:
                 raise
             unusable.append(str(error))
-    torch.set_num_threads(threads_for(resources.target.bytes, DEFAULT_THREADS))
+    kept = kept_weights_of(_folder(plan.target)) if plan.target.options.maps_weights else ()
+    mapped = {file: size_and_time(file) for each in kept if each.suffix != UNFINISHED for file in each.iterdir()}
+    torch.set_num_threads(
+        threads_for(resources.target.bytes + sum(size for size, _ in mapped.values()), DEFAULT_THREADS)
+    )
     resources.target.set_hidden_state_layers(
         tuple(dict.fromkeys(layer for head in resources.heads.values() for layer in head.hidden_state_layers))
     )
@@ -206,7 +210,7 @@ def load_engine(
     watchdog = _thread_watchdog(resources.target)
     threads, variants = torch.get_num_threads(), runnable_variants(resources)
     forget_headers()
-    return Engine(models, resources, watchdog, threads, variants, texts, kv_files, files, token_table_bytes)
+    return Engine(models, resources, watchdog, threads, variants, texts, kv_files, files | mapped, token_table_bytes)
 
 
 def _build_drafters(resources: DraftingResources, *, recalls: bool) -> BuiltDrafters:
@@ -364,9 +368,10 @@ def _are_rows_of(target: Model, rows: TextRows) -> bool:
 
 
 def _kv_form(target: Model) -> str:
-    """The dtype of passes, and the format of a KV cache that has another."""
+    """The dtype of passes, the format of a KV cache that has another, and what the CPU computes beside a GPU."""
     layout = target.pool.layout
-    return f"{layout.dtype}, int8 KV cache" if layout.is_int8 else str(layout.dtype)
+    layers = f", {layout.cpu_layers} layers on the CPU" if layout.cpu_layers else ""
+    return f"{layout.dtype}{', int8 KV cache' * layout.is_int8}{layers}"
 
 
 def _device_name(model: Model) -> str:
@@ -379,7 +384,7 @@ def _folder(plan: ModelPlan) -> Path:
 
 
 def _load_and_report(role: str, plan: ModelPlan, progress: Progress, reporting: Reporting) -> Model:
-    if not kind_of(plan.options.device).is_gpu and must_be_compiled():
+    if (not kind_of(plan.options.device).is_gpu or plan.options.cpu_layers) and must_be_compiled():
         progress(LoadingEvent(role, 0, 0, COMPILING))
         native_kernels()
     progress(LoadingEvent(role, 0, plan.stored_bytes))

@@ -24,7 +24,7 @@ from specchat.hub.find_models import HEAD_ROLE, find_local_model
 from specchat.hub.machine import Device, Machine
 from specchat.hub.memory_plan import (
     BF16_BYTES,
-    INT4_CHECKPOINTS,
+    KEPT_CHECKPOINTS,
     STORAGE_FORMATS,
     MemoryPlan,
     QuantizedModel,
@@ -41,7 +41,7 @@ from specchat.weights.gguf.gguf_file import read_gguf, shard_paths, size_and_tim
 from specchat.weights.gguf.gguf_heads import has_drafting_layer
 from specchat.weights.gguf.gguf_manifest import GgufManifest
 from specchat.weights.gguf.gguf_sources import local_gguf
-from specchat.weights.load_options import STORED_DTYPE, LoadOptions, resolve_dtype
+from specchat.weights.load_options import STORED_DTYPE, LoadOptions, cpu_format, resolve_dtype
 
 Fetch = Callable[[str, str], Path]  # source and role → the folder of a model
 RECOMMEND_HINT = "'specchat models recommend' names drafters that fit"
@@ -107,14 +107,18 @@ class ModelPlan:
             return self.options.quant_format
         return "float32" if self.options.dtype == "float32" else "bf16"
 
+    @property
+    def cpu_memory_format(self) -> str:
+        """That of its layers in main memory beside a GPU."""
+        return self.with_options(device=CPU.name, quant_format=cpu_format(self.options.quant_format)).memory_format
+
     def _kept_format(self) -> str:
         """The format that the weights are published in, where passes compute with it; "" for floats."""
         sizes = self.architecture()
         if sizes is None or sizes.stored_format in FLOAT_FORMATS:
             return ""
-        has_kernel = sizes.stored_format in INT4_CHECKPOINTS and kind_of(self.options.device).has_kernels
-        if can_quantize(sizes, kind_of(self.options.device)):  # our own passes read it
-            return "int4" if has_kernel else ""
+        if can_quantize(sizes, kind := kind_of(self.options.device)):  # our own passes read it
+            return KEPT_CHECKPOINTS.get(sizes.stored_format, "") if kind.has_kernels else ""
         return sizes.stored_format if sizes.stored_format in STORAGE_FORMATS else ""
 
     def describe(self) -> str:
@@ -122,8 +126,9 @@ class ModelPlan:
         dtype = "stored dtype" if options.dtype == STORED_DTYPE else options.dtype
         weights = "" if options.quant_format == FLOAT_FORMAT else f"{options.quant_format} weights, "
         kv_cache = "" if options.kv_cache == FLOAT_FORMAT else f", {options.kv_cache} KV cache"
+        layers = f", the first {options.cpu_layers} layers in main memory" if options.cpu_layers else ""
         place = f"{_location(self.source, self.gguf)} (GGUF)" if self.gguf else _location(self.source, self.folder)
-        return f"{place}: {weights}{dtype} on {options.device}{kv_cache}"
+        return f"{place}: {weights}{dtype} on {options.device}{layers}{kv_cache}"
 
 
 @dataclass(frozen=True)
@@ -179,22 +184,28 @@ class PlanLine:
 
 @dataclass(frozen=True)
 class MemoryFit:
-    """The memory that models take, and the device that is to hold them."""
+    """The memory that models take, and the device that is to hold them, with main memory for the first layers."""
 
     memory: MemoryPlan
     device: Device
+    main_memory: Device
 
     @property
     def label(self) -> str:
-        return fit_label(self.memory.total_bytes, self.device.free_bytes)
+        on_device = fit_label(self.memory.total_bytes, self.device.free_bytes)
+        beside = fit_label(self.memory.main_memory_bytes, self.main_memory.free_bytes)
+        return max(on_device, beside, key=(FITS, TIGHT, TOO_LARGE).index)
 
     def describe(self) -> str:
         memory, words = self.memory, {FITS: "fits", TIGHT: "fits tightly", TOO_LARGE: "does not fit"}
+        free, beside = f"{format_gib(self.device.free_bytes)} are free on {self.device.name}", ""
+        if memory.main_memory_bytes:
+            beside = f", {format_gib(memory.main_memory_bytes)} in main memory"
+            free = f"{free} and {format_gib(self.main_memory.free_bytes)} there"
         return (
             f"{format_gib(memory.total_bytes)}: weights {format_gib(memory.weight_bytes)}, drafter "
             f"{format_gib(memory.drafter_bytes)}, KV cache {format_gib(memory.kv_cache_bytes)}, workspace "
-            f"{format_gib(memory.workspace_bytes)}; {words[self.label]}, {format_gib(self.device.free_bytes)} are free "
-            f"on {self.device.name}"
+            f"{format_gib(memory.workspace_bytes)}{beside}; {words[self.label]}, {free}"
         )
 
 
@@ -262,7 +273,10 @@ class LoadPlan:
         kind = kind_of(self.target.options.device)
         options = self.target.options
         on_cpu, has_int8_kv = options.embedding_device == "cpu", options.kv_cache == INT8_KV
-        quantized = QuantizedModel(target, self.target.memory_format, on_cpu, has_int8_kv, options.maps_weights)
+        quantized = QuantizedModel(
+            target, self.target.memory_format, on_cpu, has_int8_kv, options.maps_weights, options.cpu_layers,
+            self.target.cpu_memory_format,
+        )  # fmt: skip
         tokens = min(self.context_tokens, target.max_position_embeddings or self.context_tokens)
         memory = plan_memory(quantized, draft, tokens, kind=kind)
         return replace(memory, drafter_bytes=memory.drafter_bytes + sum(head.stored_bytes for head in self.heads))
@@ -270,7 +284,7 @@ class LoadPlan:
     def fit(self, machine: Machine) -> MemoryFit | None:
         """The memory beside what is free for it on this machine; None if the sizes of the target are not known."""
         memory = self.memory()
-        return MemoryFit(memory, machine.device_of(self.target.options.device)) if memory else None
+        return MemoryFit(memory, machine.device_of(self.target.options.device), machine.cpu) if memory else None
 
     def text(self, machine: Machine) -> str:
         rows = [f"{line.role:<8}{line.text}" for line in self.lines()]
@@ -362,6 +376,7 @@ def _target_options(profile: Profile, folder: Path | None, features: ComputeFeat
         quant_format=_resolve_weights(models, models.weights, local_gguf(models.target), device, features),
         embedding_device=models.embedding_device,
         kv_cache=models.kv_cache,
+        cpu_layers=models.cpu_layers if kind_of(device).is_gpu else 0,
     )
 
 

@@ -26,17 +26,13 @@ if TYPE_CHECKING:
 PLUGINS_VARIABLE = "SPECCHAT_LOAD_PLUGINS"  # unset: all; "": none; "a,b": these
 METADATA_SUFFIXES = (".dist-info", ".egg-info")
 ENTRY_POINT_SECTION = "[specchat]"  # of entry_points.txt
-NAME_PATTERN = re.compile(r"[a-z][a-z0-9_-]+")
+KINDS = (
+    "drafters", "heads", "decoding_forms", "network_quantizers", "gguf_networks", "completers", "sketch_mergers",
+    "servers", "commands", "slash_commands", "context_loaders", "tool_sources",
+)  # fmt: skip
+NAME_PATTERN, WORD_PATTERN = re.compile(r"[a-z][a-z0-9_-]+"), re.compile(r"[a-z]+")
 EXTENSION_NAME_PATTERNS: Mapping[str, re.Pattern[str]] = {
-    "drafters": NAME_PATTERN,
-    "heads": NAME_PATTERN,
-    "decoding_forms": NAME_PATTERN,
-    "network_quantizers": NAME_PATTERN,
-    "servers": NAME_PATTERN,
-    "commands": NAME_PATTERN,
-    "slash_commands": re.compile(r"[a-z]+"),
-    "context_loaders": NAME_PATTERN,
-    "tool_sources": re.compile(r"[a-z]+"),
+    kind: WORD_PATTERN if kind in ("slash_commands", "tool_sources") else NAME_PATTERN for kind in KINDS
 }
 
 
@@ -52,7 +48,7 @@ class Plugin:
 
 
 def find_extensions(kind: str, reserved_names: Collection[str] = ()) -> Mapping[str, Extension]:
-    """The extensions of a kind (a key of `EXTENSION_NAME_PATTERNS`) by name, without the `reserved_names`."""
+    """The extensions of a kind (one of `KINDS`) by name, without the `reserved_names`."""
     _warn_about_plugins()
     return _warn_about_conflicts(kind, frozenset(reserved_names))
 

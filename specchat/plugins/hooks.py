@@ -1,4 +1,4 @@
-"""The nine hooks that a plugin may implement. Each returns a list of extensions.
+"""The twelve hooks that a plugin may implement. Each returns a list of extensions.
 
 A plugin is a module (or an object) with functions of these names under `@hookimpl`, named by an entry point:
 
@@ -54,9 +54,33 @@ def register_decoding_forms() -> Sequence[Extension]:  # type: ignore[empty-body
 def register_network_quantizers() -> Sequence[Extension]:  # type: ignore[empty-body]
     """What quantizes the weights of networks of transformers while they are loaded. The first one serves.
 
-    The object is `(str, torch.device, Mapping[str, str]) ->
-    specchat.weights.transformers_files.NetworkQuantization`: the format of `--weights`, the device, and what earlier
-    loads have found out about the code of the network. `from_pretrained` takes what it returns.
+    The object is `(str, torch.device, Path) -> specchat.weights.transformers_files.NetworkQuantization`: the format of
+    `--weights`, the device, and the folder of the network. `from_pretrained` takes what it returns.
+    """
+
+
+@hookspec
+def register_gguf_networks() -> Sequence[Extension]:  # type: ignore[empty-body]
+    """What reads GGUF files of networks that transformers computes, and converts any GGUF file. The first one serves.
+
+    The object is a `specchat.weights.gguf.gguf_conversion.NetworkReader`.
+    """
+
+
+@hookspec
+def register_completers() -> Sequence[Extension]:  # type: ignore[empty-body]
+    """What completes gaps and whole prompts, for plugins that serve editors and programs. The first one serves.
+
+    The object is `(specchat.chat.drafted_text.LoadedModels, Mapping[str, specchat.engine.drafter.Drafter]) ->
+    specchat.host.engine_interface.Completer`. The engine process calls it once for loaded models.
+    """
+
+
+@hookspec
+def register_sketch_mergers() -> Sequence[Extension]:  # type: ignore[empty-body]
+    """What merges sketches, code with gaps for what stays, into files. The first one serves.
+
+    The object is `() -> specchat.edit.sketch.SketchMerger`.
     """
 
 

@@ -14,7 +14,7 @@ PLUGIN_BY_VARIANT: Mapping[str, str] = dict.fromkeys(
     "heads",
 )  # fmt: skip
 OWN_PLUGINS: Mapping[str, str] = {  # by command
-    **{name: name for name in ("train", "fleet", "bench", "mcp", "web", "serve")},
+    **{name: name for name in ("apply", "train", "fleet", "bench", "mcp", "web", "serve")},
     **dict.fromkeys(("acp", "lsp", "editors"), "editors"),
     **dict.fromkeys(("verify", "vram", "stats", "inspect"), "bench"),
 }

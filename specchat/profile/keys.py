@@ -5,6 +5,7 @@ No other module knows the keys: files, environment variables, options, the JSON 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,19 +13,13 @@ from typing import Any
 from specchat.devices import FLOAT_FORMAT, KINDS, KV_CACHE_FORMATS, WEIGHT_FORMATS
 from specchat.plugins.discovery import find_extensions
 from specchat.profile.drafter_names import DRAFTER_NAMES, plugin_drafters
-from specchat.profile.validation import (
-    InvalidValueError,
-    KeyPath,
-    SettingsSource,
-    check_values,
-    key,
-    merge_sources,
-)
+from specchat.profile.validation import InvalidValueError, KeyPath, SettingsSource, check_values, key, merge_sources
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 DEVICES = ("auto", *KINDS)
 WEIGHT_CHOICES = ("auto", *WEIGHT_FORMATS)
 EMBEDDING_DEVICES = ("auto", "device", "cpu")
+PLACE = re.compile(r"auto|none|cpu:[1-9]\d{0,3}")
 AUTO, EMBEDDED, STARTER = "auto", "embedded", "starter"
 BUILTIN_BACKEND = "builtin"
 SERVER_BACKENDS = ("vllm", "sglang", "openai")  # of the plugin specchat-fleet, known without it
@@ -60,6 +55,7 @@ class Models:
     device: str = key("auto", choices=DEVICES)
     draft_device: str = key("auto", choices=DEVICES)
     embedding_device: str = key("auto", choices=EMBEDDING_DEVICES)
+    place: str = key(AUTO)
     kv_cache: str = key(FLOAT_FORMAT, choices=KV_CACHE_FORMATS)
     backend: str = key(BUILTIN_BACKEND, choices=BACKENDS, plugin_choices=_plugin_servers)
     url: str = key("")
@@ -72,12 +68,20 @@ class Models:
             )
             raise InvalidValueError(message, ("models", "target"))
         check_values(self, "models")
+        if not PLACE.fullmatch(self.place):
+            message = f"models.place cannot be {self.place!r}; known are auto, none, and cpu:N for the first N layers"
+            raise InvalidValueError(message, ("models", "place"))
         if self.url and not self.url.startswith(("http://", "https://")):
             message = f"models.url must begin with http:// or https://, not {self.url!r}"
             raise InvalidValueError(message, ("models", "url"))
         if self.is_on_server and not self.url:
             message = f"backend {self.backend!r} is a server: give models.url, or 'specchat fleet join URL --save NAME'"
             raise InvalidValueError(message, ("models", "backend"))
+
+    @property
+    def cpu_layers(self) -> int:
+        """The first layers that a person wants in main memory."""
+        return int(self.place.removeprefix("cpu:")) if self.place.startswith("cpu:") else 0
 
     @property
     def is_on_server(self) -> bool:

@@ -1,6 +1,6 @@
 """How a model marks its thinking, and the parts of a streamed answer: thinking and text.
 
-A model that thinks writes its thought between two markers, before its answer. `FORMATS` has the markers of the usual
+A model that thinks writes its thought between two markers, before its answer. `thinking.toml` has those of the usual
 families; the chat template and the vocabulary of a model tell which of them it uses. The text is split by the parser of
 transformers, which is imported when such a model is loaded. Knows texts only: no token, no model, no torch.
 """
@@ -8,14 +8,17 @@ transformers, which is imported when such a model is loaded. Knows texts only: n
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from transformers.utils.chat_parsing import ResponseParser
 
+FORMATS_FILE = Path(__file__).with_suffix(".toml")
 THINKING, TEXT = "thinking", "text"  # the kinds of parts
 NO_ANCHOR = "\0"  # the parser gets the beginning of the answer only, and need not look for it in a prompt
 
@@ -76,28 +79,13 @@ def _tag_format(opening: str, closing: str, before: str = "\n", after: str = "\n
     )
 
 
-# The messages of one answer in gpt-oss: "<|channel|>analysis<|message|>thought<|end|><|start|>assistant" and so on.
-_HARMONY_MESSAGE = r"(?:<\|start\|>assistant)?<\|channel\|>{channel}<\|message\|>"
-_HARMONY = ThinkingFormat(
-    opening="<|channel|>analysis<|message|>",
-    closing="<|end|>",
-    forced_closing="<|end|><|start|>assistant<|channel|>final<|message|>",
-    skipped="<|channel|>final<|message|>",
-    tokens=("<|channel|>", "<|message|>", "<|start|>", "<|end|>"),
-    fields={
-        THINKING: {"open_pattern": _HARMONY_MESSAGE.format(channel="analysis"), "close": "<|end|>"},
-        TEXT: {"open_pattern": _HARMONY_MESSAGE.format(channel=r"(?:final|commentary)(?:\s(?!to=)[^<]*)?"),
-               "close": ["<|end|>", "<|return|>"]},
-        "rest": {},
-    },
-)  # fmt: skip
+def _format_of_row(row: Mapping[str, Any]) -> ThinkingFormat:
+    fields: dict[str, Any] = {**row, "tokens": tuple(row.get("tokens", ()))}
+    return ThinkingFormat(**fields) if fields["tokens"] else _tag_format(**row)
+
 
 FORMATS: Mapping[str, ThinkingFormat] = {
-    "think": _tag_format("<think>", "</think>"),  # Qwen3, DeepSeek, SmolLM3, GLM and most others
-    "harmony": _HARMONY,  # gpt-oss
-    "mistral": _tag_format("[THINK]", "[/THINK]", before="", after=""),
-    "gemma": _tag_format("<|channel>thought\n", "<channel|>", before="", after=""),
-    "seed": _tag_format("<seed:think>", "</seed:think>"),
+    name: _format_of_row(row) for name, row in tomllib.loads(FORMATS_FILE.read_text(encoding="utf-8")).items()
 }
 
 

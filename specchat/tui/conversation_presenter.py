@@ -13,15 +13,7 @@ from textual.widgets import Static
 
 from specchat.app.agent.agent_loop import AgentEvent, CallFinished, CallProgressed, CallStarted, LoopEnded, RoundStarted
 from specchat.app.ask import Asked
-from specchat.chat.events import (
-    Event,
-    Failed,
-    Finished,
-    Notice,
-    StepDone,
-    TextDelta,
-    ThinkingDelta,
-)
+from specchat.chat.events import Event, Failed, Finished, Notice, StepDone, TextDelta, ThinkingDelta
 from specchat.chat.turn_summary import summary_line
 from specchat.drawing.glyphs import Glyphs, printable
 from specchat.errors import CancelledError, HostError

@@ -105,19 +105,9 @@ class EditFinished:
 
 EditMessage = InputRequest | EditProgress | EditFinished
 WorkerMessage = (
-    Event
-    | AgentEvent
-    | ConversationOpened
-    | ConversationNamed
-    | VersionsChanged
-    | Asked
-    | AnswerEnded
-    | TranscriptNote
-    | RejectedEdit
-    | EngineLost
-    | EngineState
-    | EditMessage
-)
+    Event | AgentEvent | ConversationOpened | ConversationNamed | VersionsChanged | Asked | AnswerEnded | TranscriptNote
+    | RejectedEdit | EngineLost | EngineState | EditMessage
+)  # fmt: skip
 
 
 @dataclass

@@ -13,6 +13,7 @@ transformers_files any other safetensors → a network of transformers; missing 
 decoding_forms     how a network of transformers is decoded and uses its weights, as a probe found at its first load
 gguf/              files of GGUF: header, blocks, tensors, tokenizer
 load_options       which device and dtype a model has, resolved without torch
+mapped_files       weights that stay in files, of which one may become shorter while passes read it
 load               a folder → a Model: llama_weights, transformers, or a plugin
 kv_files           the rows of a KV cache of a conversation, in files
 """

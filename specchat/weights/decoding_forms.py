@@ -1,8 +1,7 @@
-"""What a probe has found out about a model, remembered between loads: its decoding form, and the uses of its weights.
+"""The decoding form that a probe has found for a model, remembered between loads.
 
-The form depends on the files, the dtype and format of the weights, the device, the plugins and the versions of the
-code, so all of them are in the key. How the code uses weights depends on the config and the version of
-transformers only.
+It depends on the files, the dtype and format of the weights, the device, the plugins and the versions of the
+code, so all of them are in the key.
 """
 
 from __future__ import annotations
@@ -41,22 +40,6 @@ def decoding_form(
     form = find_form(network, limits)
     remember(path, {"form": form.name, "reason": form.reason})
     return form
-
-
-def known_weight_uses(folder: Path) -> dict[str, str]:
-    """How the code of this network uses some weights, as far as earlier loads found out."""
-    return {name: str(use) for name, use in read_json_object(_uses_path(folder)).items()}
-
-
-def remember_weight_uses(folder: Path, uses: Mapping[str, str]) -> None:
-    remember(_uses_path(folder), dict(uses))
-
-
-def _uses_path(folder: Path) -> Path:
-    import transformers
-
-    config = (folder / "config.json").read_text(encoding="utf-8")
-    return remembered_file("weight-uses", [config, transformers.__version__])
 
 
 def _path(folder: Path, network: PreTrainedModel, limits: BatchLimits, weights: WeightsInMemory) -> Path:

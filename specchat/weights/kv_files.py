@@ -27,6 +27,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from specchat.engine.cache import StackShape
 from specchat.engine.decode import TextRows, common_prefix_length
 from specchat.errors import CacheError
 from specchat.paths import KV_FILE_ENDING, remove_kv_file
@@ -126,7 +127,7 @@ class KVFiles:
 
 def _named_tensors(rows: TextRows) -> dict[str, Tensor]:
     """What a file holds, by the names there, without the tokens."""
-    stacks = {f"{heads}x{size}": stack.contiguous() for (heads, size), stack in rows.stacks.items()}
+    stacks = {"x".join(map(str, shape)): stack.contiguous() for shape, stack in rows.stacks.items()}
     states = {
         f"state {length} {name}": tensor for length, state in rows.states.items() for name, tensor in state.items()
     }
@@ -135,13 +136,12 @@ def _named_tensors(rows: TextRows) -> dict[str, Tensor]:
 
 def _text_rows(tokens: list[int], tensors: dict[str, Tensor]) -> TextRows | None:
     """The beginning of a text that a file with these tensors has; None where it has no state of it."""
-    states, stacks = dict[int, dict[str, Tensor]](), dict[tuple[int, int], Tensor]()
+    states, stacks = dict[int, dict[str, Tensor]](), dict[StackShape, Tensor]()
     for key, tensor in tensors.items():
         if state := STATE.fullmatch(key):
             states.setdefault(int(state["length"]), {})[state["name"]] = tensor
         elif key != TOKENS:
-            heads, size = key.split("x")
-            stacks[int(heads), int(size)] = tensor
+            stacks[tuple(map(int, key.split("x")))] = tensor
     shared = {length: state for length, state in states.items() if length < len(tokens)}
     if states and not shared:
         return None

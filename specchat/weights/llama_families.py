@@ -1,20 +1,20 @@
 """The families that `forward.llama.llama` computes, as data: how the config and the tensors of each mean its network.
 
-A family that differs from Llama says here in what. Plans of memory and the catalog ask which families there are, so
-that nothing here imports torch. `family_defaults.toml` has what published configs leave out. Knows names and numbers.
+`llama_families.toml` says in what a family differs from Llama, and `family_defaults.toml` what published configs leave
+out. Plans of memory ask which families there are, so that nothing here imports torch. Knows names and numbers.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
 from specchat.devices import DeviceKind
-from specchat.forward.llama.variations import GELU_TANH, OTHER_NETWORK, SILU, LayerShape, Scaling
+from specchat.forward.llama.variations import OTHER_NETWORK, SILU, LayerShape, Scaling
 
 Config = Mapping[str, Any]
 LayerRule = Callable[[Config, int], bool]
@@ -26,6 +26,7 @@ TEXT_PREFIXES = {
     "language_model.model.": "model.", "model.language_model.": "model.", "language_model.lm_head.": "lm_head.",
     "lm_head.": "lm_head.",
 }  # fmt: skip
+FAMILIES_FILE = Path(__file__).with_name("llama_families.toml")
 DEFAULTS_FILE = Path(__file__).with_name("family_defaults.toml")
 GEMMA4_GLOBAL_HEAD_SIZE = 512  # of a config that leaves it out
 LAYER_SCALAR = "layer_scalar"  # without `.weight`
@@ -86,15 +87,6 @@ class ExpertNames:
     has_gpt_oss_stacks: bool = False  # [E, in, out], where the outputs of gate and up alternate, and biases
 
 
-LLAMA_NAMES = LayerNames()
-FOUR_NORM_NAMES = LayerNames(
-    attention_output_norm="post_attention_layernorm",
-    mlp_norm="pre_feedforward_layernorm",
-    mlp_output_norm="post_feedforward_layernorm",
-)
-OUTPUT_NORM_NAMES = replace(FOUR_NORM_NAMES, input_norm=None, mlp_norm=None)
-
-
 def _always(_config: Config, _layer: int) -> bool:
     return True
 
@@ -133,10 +125,6 @@ def _has_experts_in_qwen(config: Config, layer: int) -> bool:
     return layer not in (config.get("mlp_only_layers") or ()) and (layer + 1) % config["decoder_sparse_step"] == 0
 
 
-def _equal_layers(_config: Config, _kinds: Sequence[str]) -> tuple[LayerShape, ...]:
-    return ()
-
-
 def _gemma4_layer_shapes(config: Config, kinds: Sequence[str]) -> tuple[LayerShape, ...]:
     """The shape of each layer; `kinds` as `layer_types`. The config is the published one, or one of transformers.
 
@@ -171,10 +159,6 @@ def _gemma4_attention_sizes(config: Config, kind: str, layer: int) -> Config:
     return {"head_dim": config.get("global_head_dim") or GEMMA4_GLOBAL_HEAD_SIZE, "num_key_value_heads": kv_heads}
 
 
-def _llama_scaling(_config: Config) -> Scaling:
-    return Scaling()
-
-
 def _gemma_scaling(config: Config) -> Scaling:
     scalar = config.get("query_pre_attn_scalar")
     return Scaling(
@@ -190,6 +174,10 @@ def _gemma4_scaling(config: Config) -> Scaling:
     return Scaling(
         embeddings=config["hidden_size"] ** 0.5, attention=1.0, logit_cap=config.get("final_logit_softcapping")
     )
+
+
+def _added_one_scaling(_config: Config) -> Scaling:
+    return Scaling(norms_add_one=True)
 
 
 def _granite_scaling(config: Config) -> Scaling:
@@ -211,16 +199,16 @@ class RopeBase:
 
 @dataclass(frozen=True)
 class Family:
-    """What is peculiar to the models of a `model_type`."""
+    """What is peculiar to the models of a `model_type`: a table of `llama_families.toml`."""
 
-    names: LayerNames = LLAMA_NAMES
+    names: LayerNames = LayerNames()
     activation: Literal["silu", "gelu_pytorch_tanh"] = SILU
     activation_key: str = "hidden_act"
     has_wide_qk_norms: bool = False  # over all heads together
     has_output_gate: bool = False  # q_proj has a gate after the query of each head
     rotary_share: float = 1.0  # of a head, where a config does not say it
-    scaling: Callable[[Config], Scaling] = _llama_scaling
-    layer_shapes: Callable[[Config, Sequence[str]], tuple[LayerShape, ...]] = _equal_layers  # none: all are equal
+    scaling: Callable[[Config], Scaling] = lambda _config: Scaling()
+    layer_shapes: Callable[[Config, Sequence[str]], tuple[LayerShape, ...]] = lambda *_: ()  # none: all are equal
     has_window: LayerRule = _always  # in a config with a sliding window and without `layer_types`
     has_rope: LayerRule = _always
     rope_base: RopeBase = RopeBase()
@@ -231,96 +219,37 @@ class Family:
     sliding_rope_base: RopeBase | None = None  # of layers with a window, where they have rotary embeddings of their own
 
 
-_GEMMA2 = Family(
-    FOUR_NORM_NAMES,
-    GELU_TANH,
-    "hidden_activation",
-    scaling=_gemma_scaling,
-    has_window=partial(_all_but_every, 2),
-)
-_GEMMA4 = Family(
-    FOUR_NORM_NAMES,
-    GELU_TANH,
-    "hidden_activation",
-    scaling=_gemma4_scaling,
-    layer_shapes=_gemma4_layer_shapes,
-    has_window=_has_window_in_gemma4,
-    sliding_rope_base=RopeBase(),
-)
-_QWEN3_5 = Family(
-    scaling=lambda _config: Scaling(norms_add_one=True),
-    has_output_gate=True,
-    rotary_share=0.25,
-)
-_OLMO2 = Family(OUTPUT_NORM_NAMES, has_wide_qk_norms=True)
+_RULES: Mapping[str, Callable[..., Any]] = {
+    rule.__name__.removeprefix("_"): rule
+    for rule in (
+        _gemma_scaling, _gemma4_scaling, _granite_scaling, _added_one_scaling, _gemma4_layer_shapes,
+        _has_window_in_gemma4, _has_window_in_qwen, _has_window_if_used, _has_window_in_qwen2_moe,
+        _has_rope_in_smollm3, _has_rope_in_exaone4, _has_experts_in_qwen,
+    )
+}  # fmt: skip
+_PARTS = dict[str, type[Any]](names=LayerNames, experts=ExpertNames, rope_base=RopeBase, sliding_rope_base=RopeBase)
 
-FAMILIES: Mapping[str, Family] = {
-    "llama": Family(),
-    "mistral": Family(),
-    "qwen2": Family(has_window=_has_window_in_qwen),
-    "qwen3": Family(has_window=_has_window_in_qwen),
-    "gemma": Family(activation=GELU_TANH, scaling=_gemma_scaling),
-    "gemma2": _GEMMA2,
-    "gemma3_text": replace(
-        _GEMMA2,
-        has_window=partial(_all_but_every, 6),
-        rope_base=RopeBase(default=1_000_000.0),
-        sliding_rope_base=RopeBase("rope_local_base_freq"),
-    ),
-    "gemma4_text": _GEMMA4,
-    "gemma4_unified_text": _GEMMA4,
-    "granite": Family(scaling=_granite_scaling),
-    "phi3": Family(replace(LLAMA_NAMES, qkv=("self_attn.qkv_proj",), gate_up=("mlp.gate_up_proj",))),
-    "olmo2": _OLMO2,
-    "olmo3": replace(_OLMO2, has_window=partial(_all_but_every, 4), sliding_rope_base=RopeBase()),
-    "smollm3": Family(has_rope=_has_rope_in_smollm3, rope_base=RopeBase(default=2_000_000.0)),
-    "exaone4": Family(OUTPUT_NORM_NAMES, has_window=partial(_all_but_every, 4), has_rope=_has_rope_in_exaone4),
-    "seed_oss": Family(),
-    "ministral": Family(),
-    "qwen3_moe": Family(
-        has_window=_has_window_if_used,
-        experts=ExpertNames(),
-        has_experts=_has_experts_in_qwen,
-        expert_size_key="moe_intermediate_size",
-    ),
-    "mixtral": Family(
-        experts=ExpertNames("block_sparse_moe.gate", "block_sparse_moe.experts", ("w1", "w3"), "w2"),
-        rope_base=RopeBase(default=1_000_000.0),
-    ),
-    "qwen2_moe": Family(
-        has_window=_has_window_in_qwen2_moe,
-        experts=ExpertNames(shared="mlp.shared_expert"),
-        has_experts=_has_experts_in_qwen,
-        expert_size_key="moe_intermediate_size",
-    ),
-    "gpt_oss": Family(
-        has_window=partial(_all_but_every, 2),
-        rope_base=RopeBase(default=150_000.0),
-        has_sinks=True,
-        experts=ExpertNames("mlp.router", has_gpt_oss_stacks=True),
-    ),
-    "olmoe": Family(
-        has_wide_qk_norms=True,
-        experts=ExpertNames(),
-    ),
-    "qwen3_5_text": _QWEN3_5,
-    "qwen3_next": replace(
-        _QWEN3_5,
-        names=replace(LLAMA_NAMES, delta_qkvz=("linear_attn.in_proj_qkvz",), delta_ba=("linear_attn.in_proj_ba",)),
-        experts=ExpertNames(shared="mlp.shared_expert"),
-        has_experts=_has_experts_in_qwen,
-        expert_size_key="moe_intermediate_size",
-    ),
-    "qwen3_5_moe_text": replace(
-        _QWEN3_5,
-        experts=ExpertNames(shared="mlp.shared_expert"),
-        expert_size_key="moe_intermediate_size",
-    ),
-}
+
+def _read_families() -> Mapping[str, Family]:
+    families = dict[str, dict[str, Any]]()
+    for name, table in tomllib.loads(FAMILIES_FILE.read_text(encoding="utf-8")).items():
+        others = families[table.pop("like")] if "like" in table else {}
+        families[name] = others | {key: _field(key, value) for key, value in table.items()}
+    return {name: Family(**fields) for name, fields in families.items()}
+
+
+def _field(name: str, value: Any) -> Any:
+    """The value of a field as `Family` has it."""
+    if name in _PARTS:
+        items = ((key, tuple(each) if isinstance(each, list) else each or None) for key, each in value.items())
+        return _PARTS[name](**dict(items))
+    return partial(_all_but_every, value) if type(value) is int else _RULES.get(value, value)
+
+
+FAMILIES = _read_families()
 HYBRID_FAMILIES = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")  # their recurrent layers need kernels of ours
 LLAMA_LIKE_FAMILIES = tuple(FAMILIES)
 TORCH_FAMILIES = tuple(name for name in FAMILIES if name not in HYBRID_FAMILIES)
-GRAPHED_FAMILIES = tuple(name for name in FAMILIES if FAMILIES[name].experts is None)  # as CUDA graphs
 
 
 def own_families(kind: DeviceKind) -> tuple[str, ...]:

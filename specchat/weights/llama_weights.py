@@ -133,8 +133,11 @@ def load_llama(
     *,
     has_int8_kv: bool = False,
     kept: KeptWeights | None = None,
+    cpu_layers: int = 0,
 ) -> LlamaModel:
     """Load the model of a folder. `dtype` None keeps the stored dtype; `quant_format` is one of QUANT_FORMATS.
+
+    Beside a GPU, the first `cpu_layers` layers are in main memory.
 
     FP8 and 4-bit checkpoints are dequantized to `dtype` or the config's dtype, some rows at a time; the format "float"
     keeps 4 bits on a GPU that can multiply them. Where a device has CUDA graphs, they are captured, over a KV arena for
@@ -147,6 +150,9 @@ def load_llama(
     context_window = limit_context_window(context_window, sizes.max_position_embeddings)
     files = tensor_files(folder, published)
     check_tensors(files, sizes, config)
+    cpu_layers = cpu_layers if kind.is_gpu else 0
+    if cpu_layers and not _can_split(sizes, cpu_layers):
+        raise ModelError(f"{folder}: its first {cpu_layers} layers cannot be in main memory alone; use --place none")
     if not isinstance(files, GgufTensorFiles) and files.has_scaled_weights:
         dtype = dtype or config_dtype(config)
         files = replace(files, dtype=dtype)
@@ -154,11 +160,11 @@ def load_llama(
     if multiplies_blocks and not isinstance(files, GgufTensorFiles):
         raise ModelError(f"{folder}: was not made from a GGUF file; --weights gguf needs one, use --weights float")
     loader = WeightLoader(files, dtype, device, quant_format, multiplies_blocks, kept)
-    if sizes.experts is not None:  # the host must know which experts a pass chose: no CUDA graph can hold that
+    weights = network_weights(loader, config, sizes, embedding_device or device, context_window, cpu_layers)
+    if not weights.are_capturable:
         capture = None
     elif kind.has_graphs:
         capture = capture or CudaGraphCapture(device)
-    weights = network_weights(loader, config, sizes, embedding_device or device, context_window)
     graphs = GraphSettings(capture, arena_rows(arena_tokens)) if capture is not None else None
     if sizes.delta_net is not None and kind.is_gpu:
         from specchat.forward.llama.device_hybrid import DeviceHybridModel  # needs Triton
@@ -167,6 +173,12 @@ def load_llama(
     if sizes.delta_net is not None:
         return HybridModel(sizes, weights, context_window, limits, has_int8_kv=has_int8_kv)
     return LlamaModel(sizes, weights, context_window, limits, graphs, has_int8_kv=has_int8_kv)
+
+
+def _can_split(sizes: Dimensions, cpu_layers: int) -> bool:
+    """Whether layers on the GPU read nothing but hidden states of the first ones, and some are left for it."""
+    shares_rows = any(each.kv_source is not None for each in sizes.layer_shapes)
+    return cpu_layers < sizes.layers and not (sizes.delta_net or sizes.per_layer_input_size or shares_rows)
 
 
 def tensor_files(
@@ -196,8 +208,10 @@ def network_weights(
     dimensions: Dimensions,
     embedding_device: torch.device,
     context_window: int,
+    cpu_layers: int = 0,
 ) -> Weights:
     """Load the largest weights first: quantizing them needs extra memory, and most is free at the start."""
+    on_cpu = loader.on_cpu()
     embedding = loader.embedding(embedding_device)
     is_tied = config.get("tie_word_embeddings", False) or "lm_head.weight" not in loader.files
     head = loader.tied_lm_head(embedding) if is_tied else loader.linear("lm_head")
@@ -206,7 +220,7 @@ def network_weights(
     distinct = [kind for index, kind in enumerate(kinds) if kind not in kinds[:index]]
     layers = [
         replace(
-            _layer(loader, config, index, dimensions),
+            _layer(on_cpu if index < cpu_layers else loader, config, index, dimensions),
             sliding_window=sliding_window(config, index),
             residual_scale=dimensions.scaling.residual,
             attention_kind=distinct.index(kind),
@@ -217,7 +231,10 @@ def network_weights(
     positions = torch.arange(context_window + SCRATCH_ROWS)  # a config may declare millions
     angles = tuple(RopeAngles.of(rope, positions, attention.head_size, norm) for rope, attention in distinct)
     attentions = tuple(attention for _rope, attention in distinct)
-    return Weights(embedding, layers, norm, head, angles, attentions, loader.loaded_bytes, per_layer_input)
+    mapped = loader.kept.mapped if loader.kept else None
+    own_bytes = loader.loaded_bytes + on_cpu.loaded_bytes - (mapped.bytes if mapped else 0)
+    check = mapped.check if mapped else None
+    return Weights(embedding, layers, norm, head, angles, attentions, own_bytes, per_layer_input, cpu_layers, check)
 
 
 def _per_layer_input(loader: WeightLoader, embedding_device: torch.device) -> PerLayerInput:

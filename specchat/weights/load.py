@@ -29,6 +29,7 @@ from specchat.devices import (
 from specchat.engine.model import Model
 from specchat.errors import ModelError, first_line
 from specchat.forward.batch import BatchLimits
+from specchat.forward.linear.block_linear import MXFP4, block_matmul
 from specchat.forward.linear.int4_linear import int4_matmul
 from specchat.forward.linear.quant_linear import hardware_warning
 from specchat.plugins.discovery import print_warning
@@ -62,19 +63,23 @@ def load_model(folder: Path, options: LoadOptions, report: Report = no_report) -
         if can_compute(config, folder, dtype, device):
             if config.get("quantization_config") and options.quant_format == FLOAT_FORMAT:
                 _warn_of_dequantization(folder, config, dtype or config_dtype(config), device)
-            load = partial(load_llama, folder, dtype, device, options.context_window, shape)
-            with kept_weights(folder, options.quant_format, dtype, device, maps=options.maps_weights) as kept:
+            load = partial(
+                load_llama, folder, dtype, device, options.context_window, shape, cpu_layers=options.cpu_layers
+            )
+            with kept_weights(folder, options, dtype, device, report) as kept:
                 return _load_llama_model(folder, options, partial(load, kept=kept), device)
         if options.kv_cache != FLOAT_FORMAT:
             raise ValueError(
                 f"a KV cache in {options.kv_cache} is for models in our own passes only; use --kv-cache {FLOAT_FORMAT}"
             )
-        from specchat.weights.transformers_files import load_with_transformers  # our own models start sooner
+        if options.cpu_layers and kind_of(device).is_gpu:
+            raise ValueError("layers in main memory are for models in our own passes only; use --place none")
+        from specchat.weights.transformers_files import check_shapes, load_with_transformers  # our own start sooner
 
         is_gguf = options.quant_format == GGUF_FORMAT  # whose blocks of other families were dequantized
         quant_format = FLOAT_FORMAT if is_gguf else options.quant_format
         _check_format(folder, quant_format, device)
-        readable = safetensors_folder(folder, report)
+        readable = safetensors_folder(folder, report, partial(check_shapes, folder))
         return load_with_transformers(readable, device, dtype, options.context_window, shape, quant_format)
     except torch.OutOfMemoryError as error:
         smallest = next(each for each in SMALL_FORMATS if each in kind_of(device).weight_formats)
@@ -101,7 +106,7 @@ def _load_llama_model(folder: Path, options: LoadOptions, load: Callable[..., Mo
     _check_format(folder, options.quant_format, device)
     if (has_int8_kv := options.kv_cache == INT8_KV) and kind_of(device).is_gpu:
         raise ModelError(f"a KV cache in int8 is for CPUs, not for device {device}; use --kv-cache {FLOAT_FORMAT}")
-    load = partial(load, has_int8_kv=has_int8_kv)
+    load = partial(load, has_int8_kv=has_int8_kv, cpu_layers=options.cpu_layers)
     cpu, embedding_device = torch.device("cpu"), options.embedding_device
     if embedding_device != "cpu":
         try:
@@ -128,6 +133,8 @@ def _warn_of_dequantization(folder: Path, config: dict[str, Any], dtype: torch.d
     if isinstance(files, GgufTensorFiles) or not files.has_scaled_weights:
         return
     if isinstance(files, Int4TensorFiles) and int4_matmul(device, dtype) is not None:
+        return
+    if isinstance(files, Mxfp4TensorFiles) and block_matmul(device, dtype, MXFP4) is not None:
         return
     has_4_bits = isinstance(files, Int4TensorFiles | Mxfp4TensorFiles)
     kind, stored_bits = kind_of(device), 4 if has_4_bits else 8

@@ -24,6 +24,15 @@ class LoadOptions:
     embedding_device: str = "auto"  # of the input embeddings: auto, device or cpu
     kv_cache: str = FLOAT_FORMAT  # one of KV_CACHE_FORMATS
     maps_weights: bool = False  # quantized weights stay on the disk: the memory does not hold them
+    cpu_layers: int = 0  # the first layers, in main memory beside a GPU
+
+
+def cpu_format(quant_format: str) -> str:
+    """The format of layers in main memory beside a GPU whose layers have this one.
+
+    CPUs multiply 8 bits faster than these, for several rows everywhere, and some dequantize them in every pass.
+    """
+    return "int8" if quant_format in ("fp8", "nf4", "nf4-double") else quant_format
 
 
 def resolve_dtype(dtype: str, folder: Path | None, device: str, *, has_cpu_bf16: bool) -> str:

@@ -20,7 +20,7 @@ import torch
 
 from specchat.errors import ModelError
 from specchat.forward.linear.expert_linear import ExpertLinear
-from specchat.forward.linear.linear import float_linear
+from specchat.forward.linear.linear import QuantLinear, invariant_linear
 from specchat.forward.llama.decoder_layer import GatedMlp
 from specchat.forward.llama.moe import ExpertSizes, MixtureOfExperts, Router, Routing, SharedExpert
 from specchat.forward.llama.variations import SILU, Activation
@@ -41,7 +41,8 @@ def load_moe(
     """The mixture of experts of a layer with this prefix. `router_dtype` None: the dtype of the other weights."""
     router = _load_router(loader, f"{prefix}.{names.router}", routing, router_dtype)
     experts = loader.files.shape(f"{prefix}.{names.router}.weight")[0]
-    gate_up_proj, down_proj = _load_experts(loader, f"{prefix}.{names.experts}", names, experts)
+    dtype = loader.dtype or router.dtype
+    gate_up_proj, down_proj = _load_experts(loader, f"{prefix}.{names.experts}", names, experts, dtype)
     shared = _load_shared(loader, f"{prefix}.{names.shared}") if names.shared else None
     return MixtureOfExperts(router, gate_up_proj, down_proj, shared, activation)
 
@@ -86,34 +87,39 @@ def _load_router(loader: WeightLoader, name: str, routing: Routing, dtype: torch
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ModelError(f"{loader.files.source}: {name}.bias has the shape {list(bias.shape)}, not [{len(weight)}]")
     loader.loaded_bytes += exact.loaded_bytes
-    return Router(float_linear(weight, bias), weight.dtype, routing)
+    return Router(invariant_linear(weight, bias), weight.dtype, routing)
 
 
 def _load_experts(
-    loader: WeightLoader, prefix: str, names: ExpertNames, experts: int
+    loader: WeightLoader, prefix: str, names: ExpertNames, experts: int, dtype: torch.dtype
 ) -> tuple[ExpertLinear, ExpertLinear]:
     """Gate and up projection as one layer, and the down projection."""
-    if (stack := f"{prefix}.gate_up_proj") in loader.files:
-        is_other, down = names.has_gpt_oss_stacks, f"{prefix}.down_proj"
-        pairs = [
-            (
-                loader.stacked(stack, each, is_transposed=is_other, alternates=is_other),
-                loader.stacked(down, each, is_transposed=is_other),
-            )
-            for each in range(experts)
-        ]
-    else:
-        pairs = [
-            (
-                loader.linear(*(f"{prefix}.{expert}.{name}" for name in names.gate_up)),
-                loader.linear(f"{prefix}.{expert}.{names.down}"),
-            )
-            for expert in range(experts)
-        ]
-    gate_up, down = zip(*pairs, strict=True)
-    return ExpertLinear(gate_up), ExpertLinear(down)
+    is_stacked, is_other = f"{prefix}.gate_up_proj" in loader.files, names.has_gpt_oss_stacks
+
+    def gate_up(source: WeightLoader, each: int) -> QuantLinear:
+        if is_stacked:
+            return source.stacked(f"{prefix}.gate_up_proj", each, is_transposed=is_other, alternates=is_other)
+        return source.linear(*(f"{prefix}.{each}.{name}" for name in names.gate_up))
+
+    def down(source: WeightLoader, each: int) -> QuantLinear:
+        if is_stacked:
+            return source.stacked(f"{prefix}.down_proj", each, is_transposed=is_other)
+        return source.linear(f"{prefix}.{each}.{names.down}")
+
+    if loader.kept is not None and loader.kept.mapped is not None:  # one file: a process can map some ten thousand
+        source = replace(loader, kept=None)
+        linears = loader.kept.linear(
+            prefix, lambda: tuple(make(source, each) for each in range(experts) for make in (gate_up, down))
+        )
+        loader.loaded_bytes += sum(each.bytes for each in linears)
+        return ExpertLinear(linears[0::2]), ExpertLinear(linears[1::2])
+    gate_ups, downs = (
+        ExpertLinear.of((make(loader, each) for each in range(experts)), experts, dtype, loader.device)
+        for make in (gate_up, down)
+    )
+    return gate_ups, downs
 
 
 def _load_shared(loader: WeightLoader, prefix: str) -> SharedExpert:
     gate = loader.optional(f"{prefix}_gate.weight")
-    return SharedExpert(GatedMlp.load(loader.linear, prefix), None if gate is None else float_linear(gate))
+    return SharedExpert(GatedMlp.load(loader.linear, prefix), None if gate is None else invariant_linear(gate))

@@ -1,4 +1,4 @@
-"""Reads published MXFP4 checkpoints: stacks of experts in 4 bits, dequantized to floats.
+"""Reads published MXFP4 checkpoints: stacks of experts in 4 bits, as blocks of GGUF files or dequantized to floats.
 
 The stack `x` [E, in, out] is stored as bytes: `x_blocks` [E, out, in / 32, 16] and `x_scales` [E, out, in / 32]. 32
 inputs of an output share a power of two, 2**(scale - 127), and are numbers of 4 bits (e2m1), the first of two in the
@@ -41,14 +41,28 @@ class Mxfp4TensorFiles(TensorFiles):
         """Read some rows of a matrix, or matrices of a stack; 4-bit numbers are dequantized."""
         if not self._is_packed(name):
             return super().read_rows(name, first, last)
-        blocks = super().read_rows(f"{name}{BLOCKS}", first, last)
-        scales = super().read_rows(f"{name}{SCALES}", first, last)
-        if blocks.dtype != torch.uint8 or scales.dtype != torch.uint8 or blocks.shape[:-1] != scales.shape:
-            raise ModelError(f"{self.source}: {name}{BLOCKS} and {name}{SCALES} do not belong together")
+        blocks, scales = self._read_parts(name, first, last)
         numbers = torch.tensor([*MAGNITUDES, *(-each for each in MAGNITUDES)])
         pairs = torch.stack((numbers[(blocks & 15).int()], numbers[(blocks >> 4).int()]), dim=-1).flatten(-2)
         weight = torch.ldexp(pairs, scales.int()[..., None] - EXPONENT_BIAS)
         return weight.flatten(-2).mT.to(self.dtype)
+
+    def stacked_blocks(self, name: str, index: int) -> Tensor | None:
+        """A matrix of a stack as the blocks of a GGUF file, whose bytes hold numbers i and i + 16, not neighbours."""
+        if not self._is_packed(name):
+            return None
+        blocks, scales = (part[0] for part in self._read_parts(name, index, index + 1))
+        codes = torch.stack((blocks & 15, blocks >> 4), dim=-1).flatten(-2)
+        halves = codes[..., :16] | codes[..., 16:] << 4
+        return torch.cat((scales[..., None], halves), dim=-1).flatten(1)
+
+    def _read_parts(self, name: str, first: int, last: int) -> tuple[Tensor, Tensor]:
+        blocks, scales = (
+            super(Mxfp4TensorFiles, self).read_rows(f"{name}{part}", first, last) for part in (BLOCKS, SCALES)
+        )
+        if blocks.dtype != torch.uint8 or scales.dtype != torch.uint8 or blocks.shape[:-1] != scales.shape:
+            raise ModelError(f"{self.source}: {name}{BLOCKS} and {name}{SCALES} do not belong together")
+        return blocks, scales
 
     def _is_packed(self, name: str) -> bool:
         return f"{name}{BLOCKS}" in self.locations and f"{name}{SCALES}" in self.locations

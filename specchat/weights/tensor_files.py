@@ -20,14 +20,14 @@ from torch import Tensor
 
 from specchat.devices import kind_of
 from specchat.errors import ModelError
-from specchat.forward.linear.block_linear import BlockLinear, block_linear
+from specchat.forward.linear.block_linear import BLOCK_TYPES, MXFP4, BlockLinear, block_linear
 from specchat.forward.linear.int4_linear import Int4Linear, Int4Weight, int4_matmul
 from specchat.forward.linear.linear import FloatLinear, QuantLinear, WeightSource
 from specchat.forward.linear.packed_linear import StoredBlocks, packed_linear
-from specchat.forward.linear.quant_linear import quant_linear
+from specchat.forward.linear.quant_linear import quant_linear, with_own_kernel
 from specchat.forward.llama.embedding_rows import BlockEmbedding, EmbeddingRows, EmbeddingTable, ReadTokenRows
 from specchat.weights.kept_weights import KeptWeights
-from specchat.weights.load_options import EMBEDDED
+from specchat.weights.load_options import EMBEDDED, cpu_format
 
 EMBEDDING = "model.embed_tokens.weight"
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth")
@@ -92,6 +92,10 @@ class TensorFiles:
         """A matrix as blocks that can be multiplied as they are; None where the files hold no blocks."""
         return None
 
+    def stacked_blocks(self, _name: str, _index: int) -> Tensor | None:
+        """A matrix of a stack as blocks of MXFP4 [out, bytes]; None where the files hold none."""
+        return None
+
     def token_rows(self, _name: str) -> ReadTokenRows | None:
         """Reads single rows of a matrix quickly; None where a lookup needs the whole matrix in memory."""
         return None
@@ -125,6 +129,12 @@ class WeightLoader:
     kept: KeptWeights | None = None
     loaded_bytes: int = field(default=0, init=False)  # so far
 
+    def on_cpu(self) -> WeightLoader:
+        """A loader of the same tensors for main memory beside a GPU, which counts its own bytes."""
+        cpu, kept = torch.device("cpu"), self.kept
+        kept = replace(kept, device=cpu) if kept is not None else None
+        return replace(self, device=cpu, kept=kept, quant_format=cpu_format(self.quant_format))
+
     def tensor(self, name: str, device: torch.device | None = None) -> Tensor:
         """Load one tensor to the device; ModelError when no file holds it. Integers and booleans keep their dtype."""
         tensor = self._to_device(name, self.files.read_tensor(name), device or self.device)
@@ -154,18 +164,30 @@ class WeightLoader:
         come before those of the second one.
         """
 
+        def outputs(matrix: Tensor) -> Tensor:
+            return torch.cat((matrix[0::2], matrix[1::2])) if alternates else matrix
+
+        bias = self.files.read_rows(f"{name}_bias", index, index + 1)[0] if f"{name}_bias" in self.files else None
+        bias = self._to_device(name, outputs(bias), self.device) if bias is not None else None
+
         def make() -> QuantLinear:
             weight = self.files.read_rows(name, index, index + 1)[0]
-            weight = weight.T if is_transposed else weight
-            bias = self.files.read_rows(f"{name}_bias", index, index + 1)[0] if f"{name}_bias" in self.files else None
-            if alternates:
-                weight = torch.cat((weight[0::2], weight[1::2]))
-                bias = torch.cat((bias[0::2], bias[1::2])) if bias is not None else None
-            weight = self._to_device(name, weight.contiguous(), self.device)
-            bias = self._to_device(name, bias, self.device) if bias is not None else None
+            weight = self._to_device(name, outputs(weight.T if is_transposed else weight).contiguous(), self.device)
             return quant_linear(WeightSource.from_tensor(weight), self.quant_format, bias)
 
+        if self.quant_format == "float" and kind_of(self.device).has_kernels:
+            blocks = self.files.stacked_blocks(name, index)
+            if blocks is not None and (linear := self._linear_of_blocks(outputs(blocks), bias)) is not None:
+                return linear
         return self._kept_linear(f"{name}.{index}", make)
+
+    def _linear_of_blocks(self, rows: Tensor, bias: Tensor | None) -> QuantLinear | None:
+        """The layer of these blocks of MXFP4; None where the device has no kernel for them."""
+        shape = rows.shape[0], rows.shape[1] // BLOCK_TYPES[MXFP4].bytes * BLOCK_TYPES[MXFP4].step
+        stored = StoredBlocks(MXFP4, shape, lambda first, last: rows[first:last])
+        linear = block_linear([stored], self._activation_dtype, self.device, bias)
+        self.loaded_bytes += linear.bytes if linear else 0
+        return linear
 
     def _int4_linear(self, names: Sequence[str], bias: Tensor | None) -> Int4Linear | None:
         """The layers as the files hold them; None where they are not in 4 bits, or the device cannot multiply those."""
@@ -188,9 +210,7 @@ class WeightLoader:
             return self.tensor(name, device)
         tokens, width = self.files.shape(name)
         return EmbeddingRows(
-            (tokens, width),
-            self._activation_dtype,
-            lambda missing: self._to_device(name, read_rows(missing), device),
+            (tokens, width), self._activation_dtype, lambda missing: self._to_device(name, read_rows(missing), device)
         )
 
     def tied_lm_head(self, embedding: EmbeddingTable) -> QuantLinear:
@@ -229,7 +249,7 @@ class WeightLoader:
 
     def _kept_linear(self, name: str, make: Callable[[], QuantLinear]) -> QuantLinear:
         """The layer that an earlier load has quantized, or made now."""
-        linear = self.kept.linear(name, make) if self.kept is not None else make()
+        linear = with_own_kernel(self.kept.linear(name, make) if self.kept is not None else make())
         self.loaded_bytes += linear.bytes
         return linear
 
@@ -241,7 +261,9 @@ class WeightLoader:
         if len(weights) < len(names):
             return None
         dtype, on_gpu = self._activation_dtype, kind_of(self.device).is_gpu
-        linear = block_linear(weights, dtype, self.device, bias) if on_gpu else packed_linear(weights, dtype, bias)
+        pack = lambda: packed_linear(weights, dtype, bias)
+        make = (lambda: block_linear(weights, dtype, self.device, bias)) if on_gpu else pack
+        linear = self.kept.linear(" ".join(names), make) if self.kept is not None else make()
         self.loaded_bytes += linear.bytes if linear else 0
         return linear
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -21,12 +22,13 @@ from specchat.forward.transformers.decoding_probe import RECURRENT, build_model,
 from specchat.forward.transformers.transformers_model import OWN_CACHE, DecodingForm
 from specchat.plugins.discovery import find_extensions, print_warning
 from specchat.plugins.own_plugins import install_line
-from specchat.weights.decoding_forms import WeightsInMemory, decoding_form, known_weight_uses, remember_weight_uses
+from specchat.weights.decoding_forms import WeightsInMemory, decoding_form
 from specchat.weights.tensor_files import is_finite
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+OTHER_SHAPE = "{} has the shape {}, and config.json means {}"
 NAMED_TENSORS = 3  # of those that a refusal counts
 NO_TEXT_CLASS = "Unrecognized configuration class"  # in the message of transformers
 # Tensors that a text network may leave in the files: parts for images and sound, drafting layers that were published
@@ -52,9 +54,25 @@ class NetworkQuantization(Protocol):
         ...
 
     @property
-    def found_uses(self) -> Mapping[str, str]:
-        """What the passes so far have found out about the code; the next load is told."""
+    def known_uses(self) -> Mapping[str, str]:
+        """Which weights the code of the network uses in its own way, as far as earlier loads found out."""
         ...
+
+    def has_learnt(self) -> bool:
+        """Remember what the passes so far have found out: if it is anything, the network has to be loaded again."""
+        ...
+
+
+def check_shapes(folder: Path, shapes: Mapping[str, Sequence[int]]) -> None:
+    """ValueError for a tensor of another shape than config.json means; experts that a network stacks are not seen."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with _stops_as_value_errors(), torch.device("meta"):
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        network = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    for name, tensor in network.state_dict().items():
+        if (expected := list(tensor.shape)) != (actual := list(shapes.get(name, expected))):
+            raise ValueError(OTHER_SHAPE.format(name, actual, expected))
 
 
 def load_with_transformers(
@@ -90,15 +108,12 @@ def _load_and_probe(
     quantizer = next(iter(find_extensions("network_quantizers").values()), None)
     if quantizer is None:
         raise ValueError(f"its weights in {quant_format} need a plugin: {install_line('hybrids')}; or --weights float")
-    uses = known_weight_uses(folder)
+    quantization: NetworkQuantization = quantizer.call(quant_format, device, folder)
     while True:
-        quantization: NetworkQuantization = quantizer.call(quant_format, device, uses)
         network = _load_network(folder, device, dtype, quantization)
-        form = decoding_form(folder, network, limits, WeightsInMemory(quant_format, uses))
-        if not quantization.found_uses:
+        form = decoding_form(folder, network, limits, WeightsInMemory(quant_format, quantization.known_uses))
+        if not quantization.has_learnt():
             return network, form
-        uses |= quantization.found_uses  # a use is noted once for a name, or once more as FLOAT, so this loop ends
-        remember_weight_uses(folder, uses)
         del network
 
 
@@ -138,7 +153,7 @@ def _load_network(
         network, report = _from_pretrained(AutoModelForImageTextToText, folder, dtype, quantization)
     # Otherwise transformers fills missing tensors with random numbers, and a table tells about it.
     for name, actual, expected in sorted(report["mismatched_keys"]):
-        raise ValueError(f"{name} has the shape {list(actual)}, and config.json means {list(expected)}")
+        raise ValueError(OTHER_SHAPE.format(name, list(actual), list(expected)))
     if missing := sorted(report["missing_keys"]):
         raise ValueError(f"no file holds {_named(missing)}")
     layers = getattr(network.config.get_text_config(decoder=True), "num_hidden_layers", None)
@@ -156,15 +171,23 @@ def _from_pretrained(
     # The loop over the experts of a pass multiplies with one expert at a time, which quantized experts need.
     options = {} if quantization is None else {"quantization_config": quantization, "experts_implementation": "eager"}
     try:
-        return network_class.from_pretrained(
-            folder, dtype=dtype or "auto", local_files_only=True, use_safetensors=True, trust_remote_code=False,
-            ignore_mismatched_sizes=True, output_loading_info=True, **options,
-        )  # fmt: skip
+        with _stops_as_value_errors():
+            return network_class.from_pretrained(
+                folder, dtype=dtype or "auto", local_files_only=True, use_safetensors=True, trust_remote_code=False,
+                ignore_mismatched_sizes=True, output_loading_info=True, **options,
+            )  # fmt: skip
     except RuntimeError as error:
         if quantization is None or quantization.failure is None:
             raise
         raise quantization.failure from error
-    except (ArithmeticError, AssertionError, AttributeError, LookupError) as error:  # of a config that it trusts
+
+
+@contextmanager
+def _stops_as_value_errors() -> Generator[None]:
+    """transformers trusts a config, and stops with errors of any kind."""
+    try:
+        yield
+    except (ArithmeticError, AssertionError, AttributeError, LookupError) as error:
         raise ValueError(f"transformers stops with {type(error).__name__}: {error}") from error
 
 

@@ -427,6 +427,7 @@ def test_a_command_that_is_mistyped_is_guessed(capsys, word, meant):
         ["train"],
         ["train", "head", "--kind", "eagle3"],
         ["help", "train"],
+        ["apply", "a.py"],
         ["fleet"],
         ["fleet", "join", "x", "--save", "y"],
         ["mcp", "git"],

@@ -57,7 +57,7 @@ def test_the_lists_fit_every_terminal_and_no_column_runs_into_another(monkeypatc
 
     assert all(len(line) <= width for line in (*shown.splitlines(), *advice.splitlines()))
     assert all(name in shown for name in catalog())
-    facts = r"34\.7 B,? +17\.4 GiB,? +24 GB,? +mtp dflash dspark draft, +Apache-2\.0"
+    facts = r"34\.7 B,? +17\.9 GiB,? +24 GB,? +mtp dflash dspark draft, +Apache-2\.0"
     assert re.search(facts, " ".join(shown.split()))
     assert not re.search(r"  +$", shown, re.MULTILINE)
 

@@ -1,6 +1,7 @@
 """Compile every kernel that a layer launches, for a GPU that is not here: `compile_kernels.py CAPABILITY SIZE DTYPE`.
 
-With `blocks` as a fourth argument, those that multiply blocks of GGUF files. Prints a line of JSON for each kernel,
+With `blocks` as a fourth argument, those that multiply blocks of GGUF files; with `experts`, those of a mixture of
+experts. Prints a line of JSON for each kernel,
 with the registers of a thread, the bytes that it spills, and its instructions, as the assembler of NVIDIA made them.
 Launches are caught, so that no kernel runs: what is compiled is what the functions of the product would launch, with
 their constants.
@@ -30,6 +31,7 @@ from specchat.forward.batch import CacheRows
 from specchat.forward.cuda import (
     triton_attention,
     triton_blocks,
+    triton_experts,
     triton_linear,
     triton_rows,
     triton_sampling,
@@ -159,5 +161,26 @@ def launch_blocks() -> None:
         launch_product(triton_blocks.tiled_blocks(weight), torch.zeros(outputs, dtype=dtype), counts)
 
 
+def launch_experts() -> None:
+    """The experts of a layer of Qwen3-30B-A3B in each format, and those of gpt-oss with incomplete tiles."""
+    cpu, outputs, inputs = torch.device("cpu"), 1536, 2048
+    pairs = triton_experts.ExpertPairs.sort(torch.zeros(4, 8, dtype=torch.long))
+    groups = torch.zeros(inputs // 128, outputs)
+    weights = [triton_blocks.tiled_blocks(BlockWeight.zeros(each, outputs, inputs, cpu)) for each in BLOCK_TYPES]
+    weights += [
+        triton_blocks.tiled_blocks(BlockWeight.zeros("MXFP4", 2880, 2880, cpu)),
+        triton_linear.tiled(
+            Int4Weight.of_words(torch.zeros(8, outputs, 64, dtype=torch.int16), groups, groups.half(), 128, inputs)
+        ),
+        triton_linear.tiled(ByteWeight.pack(torch.zeros(outputs, inputs, dtype=torch.int8), groups[0])),
+        triton_linear.tiled_floats(torch.zeros(outputs, inputs, dtype=dtype)),
+    ]
+    for weight in weights:
+        tile, bias = triton_linear.tile_for(1, dtype, capability >= 80), torch.zeros(weight.outputs, dtype=dtype)
+        for splits in (1, 4):
+            weight.product_of(torch.zeros(4, weight.inputs, dtype=dtype), bias, tile, splits, pairs.tiles)
+    pairs.weighted_sum(torch.zeros(32, inputs, dtype=dtype), groups[:4, :8])
+
+
 JITFunction.run = compile_launch
-launch_blocks() if sys.argv[4:] == ["blocks"] else launch_all()
+{(): launch_all, ("blocks",): launch_blocks, ("experts",): launch_experts}[tuple(sys.argv[4:])]()

@@ -18,7 +18,7 @@ from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits
 from specchat.forward.llama.llama import LlamaModel
 from specchat.forward.llama.rope import Rope
-from specchat.weights.llama_families import FAMILIES, network_config, rope_config, sliding_window
+from specchat.weights.llama_families import FAMILIES, LayerNames, network_config, rope_config, sliding_window
 from specchat.weights.llama_manifest import read_dimensions
 from specchat.weights.llama_weights import load_llama
 from specchat.weights.load import load_model
@@ -156,3 +156,15 @@ def test_a_config_of_old_keys_means_the_layers_that_transformers_sees(name):
 
     kinds = ["full_attention" if sliding_window(config, layer) is None else "sliding_attention" for layer in range(3)]
     assert theirs.layer_types == kinds
+
+
+def test_the_table_of_families_names_rules_and_tensors_that_are_there():
+    for family in FAMILIES.values():
+        rules = (family.scaling, family.layer_shapes, family.has_window, family.has_rope, family.has_experts)
+        assert all(map(callable, rules))
+        assert family.activation in ("silu", "gelu_pytorch_tanh")
+
+    assert FAMILIES["exaone4"].names == FAMILIES["olmo2"].names
+    assert FAMILIES["exaone4"].names.norms == ("post_attention_layernorm", "post_feedforward_layernorm")
+    assert FAMILIES["phi3"].names == LayerNames(qkv=("self_attn.qkv_proj",), gate_up=("mlp.gate_up_proj",))
+    assert [FAMILIES["gemma3_text"].has_window({}, layer) for layer in (4, 5, 6)] == [True, False, True]

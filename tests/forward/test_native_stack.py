@@ -89,10 +89,10 @@ def test_a_pass_has_the_bits_of_its_operations(monkeypatch, name, dtype, is_int8
     assert [16, 16, 8, len(branching()), 2] == counts
 
 
-@each_row("storage", ["Q4_1", "Q8_0"])
-def test_blocks_of_a_file_have_the_bits_of_the_operations(monkeypatch, tmp_path, storage):
+@each_row("family, storage", [("qwen2", "Q4_1"), ("qwen2", "Q8_0"), ("qwen3moe", "Q8_0"), ("mixtral", "Q4_1")])
+def test_blocks_of_a_file_have_the_bits_of_the_operations(monkeypatch, tmp_path, family, storage):
     monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
-    folder = prepared_gguf(write_gguf(tmp_path / "model.gguf", "qwen2", storage=storage))
+    folder = prepared_gguf(write_gguf(tmp_path / "model.gguf", family, storage=storage))
     limits = BatchLimits(prefill_chunk=16)
     model = load_llama(folder, torch.bfloat16, torch.device("cpu"), None, limits, quant_format="gguf")
     expected, counts = operations_one_by_one(monkeypatch, model), count_calls(monkeypatch)
@@ -145,7 +145,7 @@ def test_a_mask_or_a_cache_that_does_not_fit_is_not_read():
     with model.pool.acquire_slot(cache, 20):
         model.prefill([1, 2, 3], cache)
         stack, limits = model._stack, BatchLimits()
-        batch = model._forward_batch(limits.nodes(branching()), cache)
+        batch = model._part.batch(limits.nodes(branching()), cache)
         small = AttentionMask(torch.ones(2, 2, dtype=torch.bool), 2, torch.ones(1))
         rows = torch.zeros(len(branching()), 48)
         for wrong in (

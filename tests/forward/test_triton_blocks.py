@@ -14,9 +14,19 @@ pytest.importorskip("triton", reason="Triton has no release for this platform")
 from specchat.forward.cuda.kernel_trial import passes
 from specchat.forward.cuda.triton_blocks import block_product, tiled_blocks
 from specchat.forward.cuda.triton_linear import FEW_ROWS, split_count
-from specchat.forward.linear.block_linear import BLOCK_TYPES, BlockLinear, BlockWeight, block_linear, sample_weight
+from specchat.forward.linear import packed_linear
+from specchat.forward.linear.block_linear import (
+    BLOCK_TYPES,
+    NF4,
+    NF4_CODES,
+    BlockLinear,
+    BlockWeight,
+    block_linear,
+    sample_weight,
+)
 from specchat.forward.linear.linear import is_right_product
-from specchat.forward.linear.packed_linear import PACKED_FORMATS, StoredBlocks, dequantize
+from specchat.forward.linear.packed_linear import PACKED_FORMATS, StoredBlocks
+from specchat.forward.linear.quant_linear import Nf4Linear, with_own_kernel
 from specchat.forward.llama.embedding_rows import BlockEmbedding
 from specchat.weights.gguf.gguf_file import MULTIPLIED_TYPES
 from specchat.weights.gguf.gguf_rows import SCALE_OFFSETS
@@ -38,12 +48,22 @@ def stored(type_name: str, outputs: int, inputs: int, seed: int = 1) -> StoredBl
     kind = BLOCK_TYPES[type_name]
     shape = (outputs, inputs // kind.step, kind.bytes)
     blocks = torch.from_numpy(numpy.random.default_rng(seed).integers(0, 256, shape, dtype=numpy.uint8))
-    for offset in SCALE_OFFSETS.get(type_name, ()):
+    for offset in (0,) if type_name == NF4 else SCALE_OFFSETS.get(type_name, ()):
         blocks[..., offset + 1] = 0x18 | (blocks[..., offset + 1] & 0x80)
     if kind.is_e2m1:
         blocks[..., 0] = 116 + blocks[..., 0] % 8
     rows = blocks.flatten(1)
     return StoredBlocks(type_name, (outputs, inputs), lambda first, last: rows[first:last])
+
+
+def dequantize(part: StoredBlocks) -> torch.Tensor:
+    """By the reader of GGUF files; blocks of NF4 by their definition."""
+    if part.type_name != NF4:
+        return packed_linear.dequantize(part)
+    blocks = part.read_rows(0, part.shape[0]).view(part.shape[0], -1, 34)
+    codes = torch.stack((blocks[..., 2:] >> 4, blocks[..., 2:] & 15), dim=-1).flatten(2).long()
+    steps = blocks[..., :2].contiguous().view(torch.float16).float()
+    return (torch.tensor(NF4_CODES)[codes] * steps).flatten(1)
 
 
 def weight_of(type_name: str, outputs: int, inputs: int) -> BlockWeight:
@@ -59,7 +79,7 @@ def is_near(ours: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> b
 
 
 def test_every_type_that_a_cpu_multiplies_is_multiplied_and_planned_so():
-    assert set(BLOCK_TYPES) == {*PACKED_FORMATS, "MXFP4"} == set(MULTIPLIED_TYPES)
+    assert set(BLOCK_TYPES) - {NF4} == {*PACKED_FORMATS, "MXFP4"} == set(MULTIPLIED_TYPES)
 
 
 @each_row("type_name, inputs", [*((name, 512) for name in BLOCK_TYPES), *((name, 160) for name in WIDE_TYPES)])
@@ -164,6 +184,25 @@ def test_a_layer_of_several_types_is_one_above_the_other(monkeypatch):
     expected = functional.linear(rows.double().cpu(), numbers, bias.double().cpu())
     assert is_near(linear(rows), expected, torch.float32)
     assert linear.bytes == sum(part.bytes for part in linear.parts) + bias.nbytes
+
+
+@each_row("is_double", [False, True])
+def test_weights_of_bitsandbytes_keep_their_numbers(is_double, monkeypatch):
+    """But for the largest number of 64, which becomes one of 16 bits."""
+    library = pytest.importorskip("bitsandbytes").functional
+    monkeypatch.setattr("specchat.forward.linear.block_linear.block_matmul", lambda *_: block_product)
+    matrix = rows_of(torch.float32, 40, 256) * 0.02
+    packed, state = library.quantize_4bit(matrix, quant_type="nf4", blocksize=64, compress_statistics=is_double)
+    bias = torch.linspace(-1, 1, 40).to(DEVICE)
+
+    linear = with_own_kernel(Nf4Linear(packed, state, bias))
+
+    assert isinstance(linear, BlockLinear) and linear.bias is bias
+    exact = library.dequantize_4bit(packed, state)
+    assert torch.allclose(linear.parts[0].dequantized(torch.float32), exact, rtol=1e-3, atol=1e-8)
+    rows = rows_of(torch.float32, 3, 256)
+    assert is_near(linear(rows), functional.linear(rows.double(), exact.double(), bias.double()).cpu(), torch.bfloat16)
+    assert with_own_kernel(linear) is linear
 
 
 def test_embeddings_are_rows_of_blocks():

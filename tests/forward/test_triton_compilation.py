@@ -23,6 +23,7 @@ SHARED_BYTES = {
     75: 64 * 1024, 80: 163 * 1024, 86: 99 * 1024, 89: 99 * 1024, 90: 227 * 1024, 100: 227 * 1024, 120: 99 * 1024,
 }  # fmt: skip
 DTYPES = {75: "float16"}
+LAYERS = ("blocks", "experts")  # those that `compile_kernels.py` compiles in programs of their own
 SCRIPT = Path(__file__).with_name("compile_kernels.py")
 KERNELS = {
     "_rms_norm_kernel", "_activate_and_mul_kernel", "_qk_norm_rope_kernel", "_attention_kernel", "_combine_kernel",
@@ -86,11 +87,14 @@ def test_all_kernels_compile_and_fit(capability, head_size, dtype, tmp_path):
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("layers", LAYERS)
 @pytest.mark.parametrize("capability", SHARED_BYTES)
-def test_the_kernels_for_blocks_compile_and_fit(capability, tmp_path):
-    compiled = compiled_kernels(capability, 128, DTYPES.get(capability, "bfloat16"), tmp_path, arguments=["blocks"])
+def test_the_kernels_for_blocks_and_experts_compile_and_fit(capability, layers, tmp_path):
+    compiled = compiled_kernels(capability, 128, DTYPES.get(capability, "bfloat16"), tmp_path, arguments=[layers])
 
-    assert {each["kernel"] for each in compiled} == {"_block_kernel", "_add_splits_kernel"}
+    used, budget = largest(compiled), BUDGETS[f"{capability} {layers}"]
+    assert used.keys() == budget.keys()
+    assert all(is_within(used[name], budget[name]) for name in used), (used, budget)
     assert all(each["shared"] <= SHARED_BYTES[capability] for each in compiled), compiled
 
 
@@ -98,9 +102,11 @@ def test_the_kernels_for_blocks_compile_and_fit(capability, tmp_path):
 @pytest.mark.skipif(not OTHER_VERSIONS, reason="TRITON_FOLDERS names no other version of Triton")
 @pytest.mark.parametrize("capability", SHARED_BYTES)
 @pytest.mark.parametrize("version", OTHER_VERSIONS)
-def test_all_kernels_compile_with_other_versions_of_triton(version, capability, tmp_path):
+@pytest.mark.parametrize("arguments", [(), *((each,) for each in LAYERS)])
+def test_all_kernels_compile_with_other_versions_of_triton(arguments, version, capability, tmp_path):
     """Those that releases of torch pin: `pip install --no-deps --target FOLDER triton==VERSION`."""
-    compiled = compiled_kernels(capability, 128, DTYPES.get(capability, "bfloat16"), tmp_path, version)
+    dtype = DTYPES.get(capability, "bfloat16")
+    compiled = compiled_kernels(capability, 128, dtype, tmp_path, version, arguments)
 
-    assert {each["kernel"] for each in compiled} == KERNELS
+    assert {each["kernel"] for each in compiled} == BUDGETS[" ".join((str(capability), *arguments))].keys()
     assert all(each["shared"] <= SHARED_BYTES[capability] for each in compiled), compiled

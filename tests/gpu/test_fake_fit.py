@@ -42,4 +42,8 @@ def test_what_a_person_chose_is_refused_before_a_byte_of_its_weights_is_read(mon
     with fake_gpu(memory_bytes=needed - 1):
         for refused in (load_engine, planned_bytes):
             with pytest.raises(ModelError, match=r"with int8 weights instead of .* which the settings exclude"):
-                refused(PROFILE.override({"models.weights": "float", "models.embedding_device": "device"}))
+                refused(
+                    PROFILE.override(
+                        {"models.weights": "float", "models.embedding_device": "device", "models.place": "none"}
+                    )
+                )

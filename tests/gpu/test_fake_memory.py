@@ -10,13 +10,14 @@ import torch
 
 from specchat.engine.decode import Generation
 from specchat.forward.batch import BatchLimits
-from specchat.hub.memory_plan import QuantizedModel, plan_memory
+from specchat.hub.memory_plan import PYTHON_BYTES, QuantizedModel, plan_memory
 from specchat.hub.safetensors_headers import read_architecture
 from specchat.weights.llama_weights import load_llama
 from tests.fake_gpu import fake_gpu
 
 pytestmark = pytest.mark.full
 
+CPU_FORMATS = {"float": "bf16", "int8": "int8", "nf4": "int8"}
 FORMATS = {"float": "bf16", "int8": "int8", "fp8": "fp8", "nf4": "nf4", "nf4-double": "nf4-double"}
 
 
@@ -44,6 +45,22 @@ def test_the_weights_take_what_was_planned(folder, quant_format):
 
         assert gpu.held_bytes - model.pool.bytes == pytest.approx(planned, rel=0.03)
         assert model.bytes == pytest.approx(planned, rel=0.03)
+
+
+@pytest.mark.parametrize("quant_format", ["float", "int8", "nf4"])
+def test_layers_in_main_memory_take_what_was_planned(folder, quant_format):
+    architecture, on_cpu = read_architecture(folder), CPU_FORMATS[quant_format]
+    quantized = QuantizedModel(architecture, FORMATS[quant_format], cpu_layers=3, cpu_format=on_cpu)
+    plan = plan_memory(quantized, None, 900)
+    with fake_gpu() as gpu:
+        limits, cuda = BatchLimits(), torch.device("cuda")
+        model = load_llama(folder, torch.bfloat16, cuda, 900, limits, quant_format=quant_format, cpu_layers=3)
+        gc.collect()
+
+        assert gpu.held_bytes == pytest.approx(plan.weight_bytes + plan.kv_cache_bytes, rel=0.03)
+        rows = sum(stack.nbytes for stack in model.pool.arena.stacks.values() if stack.is_cpu)
+        in_main_memory = model.bytes - plan.weight_bytes + rows
+        assert in_main_memory == pytest.approx(plan.main_memory_bytes - PYTHON_BYTES, rel=0.03)
 
 
 @pytest.mark.parametrize("quant_format", ["float", "nf4"])

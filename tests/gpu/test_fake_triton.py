@@ -30,6 +30,7 @@ from specchat.forward.linear.block_linear import BlockLinear
 from specchat.forward.linear.byte_linear import ByteLinear
 from specchat.forward.linear.int4_linear import Int4Linear
 from specchat.forward.linear.linear import FloatLinear, WeightSource
+from specchat.forward.linear.packed_linear import PackedLinear
 from specchat.forward.linear.quant_linear import BLOCKS_OF_8_BITS, hardware_warning, quant_linear
 from specchat.forward.llama.embedding_rows import BlockEmbedding
 from specchat.forward.llama.llama import LlamaModel
@@ -256,6 +257,23 @@ def test_a_gguf_file_keeps_its_blocks(tmp_path, monkeypatch, gpu, family, storag
     assert (
         text(model, Chaos(3), 2, sampler) == text(model, Drafter(), 2, sampler) == text(on_cpu, Drafter(), 2, sampler)
     )
+    assert gpu.captures > 0
+
+
+def test_layers_in_main_memory_keep_the_blocks_of_a_cpu(tmp_path, monkeypatch, gpu):
+    """Their hidden states, and those for a head, are the input of graphs of kernels."""
+    monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
+    sizes = {"vocab_size": 288, "hidden_size": 128, "intermediate_size": 128}
+    path = write_gguf(tmp_path / "model.gguf", "llama", storage="Q4_1", model=network("llama", **sizes))
+    limits, sampler = BatchLimits(prefill_chunk=16), Sampler(0.8, seed=3)
+    model = load_llama(
+        prepared_gguf(path), torch.float32, torch.device("cuda"), None, limits, quant_format="gguf", cpu_layers=1
+    )
+    model.set_hidden_state_layers((0, 2))
+
+    kinds = [type(layer.mlp.down_proj) for layer in model.weights.layers]  # type: ignore[union-attr]
+    assert kinds == [PackedLinear, BlockLinear] and model.is_exact
+    assert text(model, Chaos(3), 2, sampler) == text(model, Drafter(), 2, sampler)
     assert gpu.captures > 0
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from threading import Event as Flag
 from threading import Thread
+from weakref import ref
 
 import pytest
 
@@ -50,6 +52,28 @@ def test_memory_is_given_back_when_no_work_is_left_and_not_before(monkeypatch):
     queue.stop()
     thread.join(120)
     assert running == [0]
+
+
+def test_what_only_refers_to_itself_is_freed_then(monkeypatch):
+    """Python looks for it among old objects after hundreds of answers."""
+
+    class Owner:
+        def __init__(self) -> None:
+            self.itself = self
+
+    left, released = ref(Owner()), Flag()
+    monkeypatch.setattr(queue_module, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(queue_module, "release_free_memory", released.set)
+    gc.disable()
+    try:
+        queue = TurnQueue(OneEngine(Narrow(1)), lambda _event: None)
+        thread = Thread(target=queue.run, daemon=True)
+        thread.start()
+        assert released.wait(120) and left() is None
+    finally:
+        gc.enable()
+    queue.stop()
+    thread.join(120)
 
 
 @pytest.mark.full

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 from collections.abc import Iterator
@@ -11,10 +12,16 @@ from threading import Condition, Thread
 import pytest
 
 from specchat.chat.events import Event, Failed, Finished
+from specchat.forward.llama.llama import LlamaModel
 from specchat.host.engine_loader import EngineLoader
 from specchat.host.queue import TurnQueue
 from specchat.host.queued_work import TurnEvent
+from specchat.loading import load_engine
+from specchat.loading.fitted_plan import plan_that_fits
+from specchat.loading.load_plan import LoadPlan
+from specchat.paths import kept_weights_folder
 from specchat.profile.keys import Profile
+from specchat.weights import kept_weights
 from tests.gguf_models import write_gguf
 from tests.host.test_queue import ask
 from tests.tiny import speaking
@@ -126,3 +133,44 @@ def test_a_changed_file_hurts_no_other_model_and_heals(host, tmp_path, make, cha
         assert host.loaded[-1] == str(model if change is shorten else third)
     else:
         assert host.loaded.count(str(model)) == 2
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("native_library")
+@pytest.mark.parametrize("is_answering", [True, False])
+def test_a_mapped_file_that_becomes_shorter_hurts_no_other_model_and_heals(host, tmp_path, monkeypatch, is_answering):
+    """Of weights that the memory does not hold."""
+
+    def plan_to_map(*arguments: object) -> LoadPlan:
+        plan = plan_that_fits(*arguments)
+        return dataclasses.replace(plan, target=plan.target.with_options(maps_weights=plan.target.gguf is not None))
+
+    def cut() -> None:
+        for file in kept_weights_folder().glob("*/*.pt"):
+            os.truncate(file, 0)
+
+    def cutting(model: LlamaModel, *arguments: object) -> object:
+        cut()
+        return prefill(model, *arguments)
+
+    monkeypatch.setattr(load_engine, "plan_that_fits", plan_to_map)
+    monkeypatch.setattr(kept_weights, "SPARE_DISK_BYTES", 0)
+    prefill, (model, _), (other, _) = (
+        LlamaModel.prefill,
+        gguf_at(tmp_path / "model"),
+        safetensors_at(tmp_path / "other"),
+    )
+    assert isinstance(host.ask(model, "a b c"), Finished)
+    assert isinstance(host.ask(other, "a b c"), Finished)
+
+    if is_answering:
+        monkeypatch.setattr(LlamaModel, "prefill", cutting)
+        failed = host.ask(model, "d e f")
+        monkeypatch.setattr(LlamaModel, "prefill", prefill)
+        assert isinstance(failed, Failed) and "became shorter, or changed, while it was mapped" in failed.message
+    else:
+        cut()
+
+    for each in (other, model, other):
+        assert isinstance(host.ask(each, "g h i"), Finished)
+    assert host.loaded.count(str(model)) == 2

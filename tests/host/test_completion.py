@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from threading import Event as Flag
 from threading import Timer
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +13,7 @@ from specchat.chat.fim_request import FimRequest
 from specchat.errors import SpecchatError, UsageError
 from specchat.host import host_connection, spawn
 from specchat.host.client import Conversation, SessionRequest
+from specchat.host.engine_loader import EngineLoader
 from tests.host.conftest import kill_host
 from tests.host.fork_server import forked_host
 
@@ -112,3 +114,8 @@ def test_an_invalid_completion_request_is_an_error(engine):
     ):
         with pytest.raises(UsageError):
             engine.call("complete", wrong)
+
+
+def test_without_the_plugin_a_completion_ends_with_the_line_that_installs_it():
+    with pytest.raises(UsageError, match=r"completion is a plugin; .*/specchat-completions' installs it"):
+        EngineLoader().make_completer(SimpleNamespace(models=None))

@@ -270,13 +270,14 @@ def test_fp8_experts_have_a_scale_per_block_and_linear_layers_one_per_output():
 
 
 @pytest.mark.full
-def test_nf4_has_the_bytes_of_bitsandbytes():
+def test_nf4_has_the_bytes_of_bitsandbytes_and_in_double_those_of_our_blocks():
     import torch
     from bitsandbytes.functional import quantize_4bit
 
+    from specchat.forward.linear.block_linear import NF4, BlockWeight
+
     weight = torch.ones(64, 256)
     packed, state = quantize_4bit(weight, quant_type="nf4")
-    doubled, nested = quantize_4bit(weight, quant_type="nf4", compress_statistics=True)
     (linear,) = architecture_from_config(config_of("llama", {"num_hidden_layers": 1})).matrices[:1]
     matrix = type(linear)(LINEAR, 64, 256)
     one = architecture_from_config(config_of("llama", {}))
@@ -285,7 +286,7 @@ def test_nf4_has_the_bytes_of_bitsandbytes():
         return weight_bytes(type(one)("", (matrix,), ()), quant_format)
 
     assert packed.nbytes + state.absmax.nbytes == nf4_bytes("nf4")
-    assert doubled.nbytes + nested.absmax.nbytes + nested.state2.absmax.nbytes == nf4_bytes("nf4-double")
+    assert BlockWeight.zeros(NF4, 64, 256, torch.device("cpu")).bytes == nf4_bytes("nf4-double")
 
 
 def test_embeddings_stay_in_a_gguf_file_whose_blocks_are_multiplied():
@@ -302,6 +303,15 @@ def test_embeddings_on_the_cpu_are_not_counted_unless_they_are_tied():
 
     assert 2 * 512 * 64 == weight_bytes(untied, "nf4") - weight_bytes(untied, "nf4", embeddings_on_cpu=True)
     assert weight_bytes(tied, "nf4") == weight_bytes(tied, "nf4", embeddings_on_cpu=True)
+
+
+def test_partial_results_of_attention_have_the_widest_heads_of_all_layers():
+    narrow, wide = (
+        architecture_from_config(config_of("gemma4_text", GEMMA4 | {"head_dim": 16, "global_head_dim": size}))
+        for size in (16, 512)
+    )
+
+    assert partial_attention_bytes(wide, 1000) / partial_attention_bytes(narrow, 1000) == (512 + 2) / (16 + 2)
 
 
 def test_a_large_vocabulary_needs_more_workspace():

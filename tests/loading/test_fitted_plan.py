@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,14 @@ from specchat.devices import CPU
 from specchat.errors import ModelError
 from specchat.hub import machine as machine_module
 from specchat.hub.machine import Device, Machine, simulated_gpu
-from specchat.hub.memory_plan import GIB
+from specchat.hub.memory_plan import GIB, PYTHON_BYTES
+from specchat.loading import fitted_plan
 from specchat.loading.fitted_plan import plan_for_machine, plan_that_fits
 from specchat.loading.load_plan import ComputeFeatures, LoadPlan
 from specchat.profile.keys import Profile
 from tests.each_row import each_row
 from tests.front import command
+from tests.gguf_models import write_gguf
 
 QWEN3 = {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "head_dim": 128, "num_key_value_heads": 8}
 TARGET = QWEN3 | {
@@ -120,15 +123,94 @@ def test_what_a_person_chose_stays(models, values, stays):
 
 
 def test_a_format_that_cannot_fit_is_refused_with_one_that_would(models):
-    plan = planned(models, 8, weights="float")
+    plan = planned(models, 8, weights="float", place="none")
 
     assert "does not fit: it takes" in plan.refusal and "with nf4-double weights instead of bf16" in plan.refusal
     with pytest.raises(ModelError, match="which the settings exclude"):
         plan.check()
 
 
+@each_row(
+    "gpu_gib, values, expected",
+    [
+        (8, {"weights": "float"}, ("float", "int8", 4096)),
+        (6, {}, ("nf4-double", "nf4", 4096)),
+        (6, {"weights": "int8", "context": 4096}, ("int8", "nf4", 4096)),
+        (4, {}, ("nf4", "none", 4096)),
+    ],
+)
+def test_the_first_layers_are_in_main_memory_where_nothing_else_is_enough(models, gpu_gib, values, expected):
+    plan, gpu = planned(models, gpu_gib, **values), simulated_gpu(gpu_gib)
+    count, memory = plan.target.options.cpu_layers, plan.memory()
+    fewer = replace(plan, target=plan.target.with_options(cpu_layers=count - 1)).memory()
+
+    assert expected == choice(plan)
+    assert 0 < count < 36
+    assert memory.total_bytes <= gpu.free_bytes and fewer.total_bytes > 0.94 * gpu.free_bytes
+    assert f"the first {count} of 36 layers in main memory (" in plan.given_way
+    assert f"{memory.main_memory_bytes / GIB:.1f} GiB of main memory instead of" in plan.given_way
+    line = f"{memory.main_memory_bytes / GIB:.1f} GiB in main memory; fits"
+    assert line in plan.text(Machine((gpu, CPU_MEMORY)))
+
+
+def test_layers_that_a_person_placed_stay_there(models):
+    plans = {place: planned(models, 24, place=place) for place in ("auto", "none", "cpu:12")}
+    auto, none, pinned = plans.values()
+
+    assert auto == none and not auto.given_way
+    assert pinned.target.options.cpu_layers == 12 and not pinned.given_way
+    weights, kv = (getattr(auto.memory(), part) - getattr(pinned.memory(), part)
+                   for part in ("weight_bytes", "kv_cache_bytes"))  # fmt: skip
+    assert pinned.memory().main_memory_bytes == weights + kv + PYTHON_BYTES
+    assert weights == 12 * 2 * sum(rows * columns for rows, columns in layer_shapes())
+    assert "the first 12 layers in main memory" in pinned.text(Machine((simulated_gpu(24), CPU_MEMORY)))
+
+
+def layer_shapes() -> list[list[int]]:
+    return [shape for name, shape in shapes(TARGET).items() if ".layers.0." in name]
+
+
+def test_main_memory_must_hold_the_layers_too(models):
+    machine = Machine((simulated_gpu(8), Device(CPU, "a CPU", 3 * GIB, 4 * GIB)), ("AVX2", "BF16"))
+    plan = plan_for_machine(Profile().override(models | {"models.weights": "float"}), machine)
+    pinned = plan_for_machine(
+        Profile().override(models | {"models.weights": "float", "models.place": "cpu:20"}), machine
+    )
+
+    assert "does not fit" in plan.refusal and "does not fit" in pinned.refusal
+
+
+@each_row(
+    "place, says",
+    [
+        ("cpu:99", "it has 36 layers, and --place cpu:99 leaves none for the GPU; use cpu:35 or less"),
+        ("cpu:36", "it has 36 layers, and --place cpu:36 leaves none"),
+    ],
+)
+def test_a_place_without_layers_is_refused(models, place, says):
+    assert says in planned(models, 24, place=place).refusal
+    assert not planned(models, None, place=place).refusal  # on a CPU they are all in main memory anyway
+
+
+def test_a_network_with_recurrent_layers_is_not_split():
+    profile = Profile().override({"models.target": "Qwen/Qwen3.8-27B", "models.heads": [], "models.draft": ""})
+    machine = Machine((simulated_gpu(8), CPU_MEMORY))
+
+    assert "does not fit" in plan_for_machine(profile, machine).refusal
+    pinned = plan_for_machine(profile.override({"models.place": "cpu:4"}), machine)
+    assert "its layers cannot be in main memory beside a GPU; use --place none" in pinned.refusal
+
+
+def test_the_layers_of_a_mixture_take_their_experts_along():
+    names = {"models.target": "Qwen/Qwen3-Coder-30B-A3B-Instruct", "models.heads": [], "models.draft": ""}
+    plan = plan_for_machine(Profile().override(names), Machine((simulated_gpu(12), CPU_MEMORY)))
+
+    assert " of 48 layers with their experts in main memory (about " in plan.given_way
+
+
 def test_a_model_that_fits_in_no_format_is_refused_with_another_one(tmp_path):
-    plan = planned({"models.target": save_headers(tmp_path / "huge", HUGE), "models.heads": []}, 24)
+    huge = HUGE | {"num_hidden_layers": 160}
+    plan = planned({"models.target": save_headers(tmp_path / "huge", huge), "models.heads": []}, 24)
 
     assert "are free on a GPU with 24 GB" in plan.refusal
     assert " fits; 'specchat models recommend' names models that fit" in plan.refusal
@@ -155,6 +237,32 @@ def test_on_a_cpu_quantized_weights_that_the_memory_does_not_hold_stay_on_the_di
     assert "stay on the disk" in plan.given_way
 
 
+def test_on_a_cpu_the_blocks_of_a_gguf_file_that_the_memory_does_not_hold_stay_on_the_disk(tmp_path, monkeypatch):
+    """The line says what a token reads: of a mixture of experts not all. Where that is too much, it is refused."""
+    for family, fits_by_experts in (("qwen3", False), ("qwen3moe", True)):
+        path = write_gguf(tmp_path / f"{family}.gguf", family, storage="Q8_0")
+        profile = Profile().override({"models.target": str(path), "models.draft": "", "limits.context": 4096})
+        whole = planned_on_cpu(profile, 16 * GIB)
+        assert not whole.given_way
+
+        weights = whole.memory().weight_bytes
+        free = whole.memory().total_bytes - weights * 3 // 4
+        plan = planned_on_cpu(profile, free)
+        assert (plan.target.options.maps_weights, plan.target.options.quant_format) == (True, "gguf")
+        assert (
+            "stay on the disk, because the memory does not hold them (very slow: a token reads 0 MiB)" in plan.given_way
+        )
+        assert plan.memory().weight_bytes < weights // 4
+
+        with monkeypatch.context() as patch:
+            patch.setattr(fitted_plan, "MAX_MAPPED_SHARE", 0.8 * weights / free)
+            assert planned_on_cpu(profile, free).target.options.maps_weights is fits_by_experts
+
+
+def planned_on_cpu(profile: Profile, free_bytes: int) -> LoadPlan:
+    return plan_for_machine(profile, Machine((Device(CPU, "a CPU", free_bytes, 16 * GIB),), ("AVX2", "BF16")))
+
+
 def test_a_drafting_layer_in_the_files_of_its_target_is_counted_once(tmp_path):
     folder = tmp_path / "own head"
     save_headers(folder, TARGET)
@@ -176,7 +284,7 @@ def test_a_draft_model_on_the_cpu_takes_no_memory_of_the_gpu(models):
 def test_a_known_model_that_does_not_fit_is_refused_before_it_is_downloaded(monkeypatch, tmp_path):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     profile = Profile().override({"models.target": "meta-llama/Llama-3.3-70B-Instruct", "models.heads": []})
-    machine = Machine((simulated_gpu(24), CPU_MEMORY))
+    machine = Machine((simulated_gpu(8), CPU_MEMORY))
 
     with pytest.raises(ModelError, match="does not fit: it takes"):
         plan_that_fits(profile, GPU, machine.device_of, lambda *_: pytest.fail("it was downloaded"))

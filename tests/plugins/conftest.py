@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import os
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -65,6 +66,20 @@ def installed_plugin(source: Path, folder: Path) -> Iterator[None]:
         rediscover()
         yield
     rediscover()
+
+
+def host_that_sees(folders: Sequence[str]) -> tuple[str, ...]:
+    """The command of an engine process that finds plugins in these folders: it does not inherit PYTHONPATH."""
+    code = f"import sys; sys.path[:0] = {list(folders)!r}; from specchat.host.engine_loader import EngineLoader; "
+    code += "from specchat.host.host_process import run_host; sys.exit(run_host(sys.argv[1:], EngineLoader()))"
+    return (sys.executable, "-c", code)
+
+
+def command_with_such_a_host() -> tuple[str, ...]:
+    """`specchat`, whose engine process finds the plugins of PYTHONPATH."""
+    host = host_that_sees(os.environ["PYTHONPATH"].split(os.pathsep))
+    code = f"from specchat.host import spawn; spawn.HOST_COMMAND = {host!r}; from specchat.cli.main import main; main()"
+    return (sys.executable, "-c", code)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from specchat.chat.events import Finished, TextDelta, Totals
 from specchat.chat.request import Request
-from specchat.cli.demo import QUESTIONS, TEXT
+from specchat.cli.demo import QUESTIONS
 from specchat.loading.load_engine import Engine, load_engine
 from specchat.profile.profile_files import load_profile
 
@@ -57,7 +57,7 @@ def test_it_writes_a_function_and_says_what_it_does():
 def test_it_edits_a_text_that_is_attached():
     text, _totals = answer(EDIT, "plain")
 
-    assert text.strip() == TEXT.replace("Ada Lind", "Marie Holm")
+    assert text.strip() == QUESTIONS[1].files[0].text.replace("Ada Lind", "Marie Holm")
 
 
 @pytest.mark.dear

@@ -14,13 +14,13 @@ from specchat.forward.linear.quant_linear import hardware_warning
 from specchat.forward.llama.embedding_rows import EmbeddingRows
 from specchat.forward.llama.gated_delta_net import GatedDeltaNet
 from specchat.forward.llama.llama import LlamaModel
-from specchat.weights.gguf.gguf_conversion import safetensors_folder
 from specchat.weights.gguf.gguf_file import read_gguf
 from specchat.weights.gguf.gguf_preparation import prepared_gguf
 from specchat.weights.gguf.gguf_tensors import GgufTensorFiles
 from specchat.weights.llama_weights import load_llama
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
+from specchat_hybrids.gguf_conversion import safetensors_folder
 from tests.each_row import each_row
 from tests.engine.test_lossless import DRAFTERS, PLANS, SAMPLERS, two_turns
 from tests.gguf_models import (
@@ -28,10 +28,13 @@ from tests.gguf_models import (
     EXPERT_FAMILIES,
     FAMILIES,
     HYBRID_FAMILIES,
+    long_rope_gguf,
     network,
     stored_tensors,
     write_gguf,
 )
+from tests.gguf_networks import network as tiny_network
+from tests.gguf_networks import write_network
 from tests.tiny import answer
 
 FULL_FAMILIES = [pytest.param(family, marks=pytest.mark.full) for family in ("qwen3moe", "qwen35")]
@@ -255,21 +258,19 @@ def test_a_file_that_is_replaced_is_read_to_the_end(tmp_path):
     assert torch.equal(model.embed(torch.arange(9)), expected)
 
 
-def long_rope_gguf(path):
-    """A file that our own passes do not compute."""
-    rope = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0] * 8, "long_factor": [4.0] * 8}
-    model = network("phi3", rope_parameters=rope, original_max_position_embeddings=64)
-    factors = {f"rope_factors_{name}.weight": numpy.float32(rope[f"{name}_factor"]) for name in ("short", "long")}
-    return write_gguf(path, "phi3", model=model, tensors=factors)
+def test_a_family_that_transformers_computes_needs_a_plugin(tmp_path):
+    folder = prepared_gguf(long_rope_gguf(tmp_path / "model.gguf"))
+
+    with pytest.raises(
+        ModelError, match=r"model\.gguf: to convert it needs a plugin: .*/specchat-hybrids'; or use"
+    ) as refused:
+        load_model(folder, LoadOptions(dtype="float32", device="cpu"))
+
+    assert "\n" not in str(refused.value)
 
 
-def test_a_family_that_transformers_computes_is_converted_when_it_is_loaded(tmp_path):
-    from specchat.forward.transformers.transformers_model import TransformersModel
+def test_an_architecture_that_transformers_computes_needs_a_plugin(tmp_path):
+    path = write_network(tmp_path / "model.gguf", "glm4", tiny_network("glm4"))
 
-    folder, reports = prepared_gguf(long_rope_gguf(tmp_path / "model.gguf")), []
-
-    model = load_model(folder, LoadOptions(dtype="float32", device="cpu"), lambda *report: reports.append(report))
-
-    assert isinstance(model, TransformersModel)
-    assert {"converting model.gguf"} == {what for what, _done, _total in reports}
-    assert (folder / "bf16" / "model.safetensors").is_file()
+    with pytest.raises(ModelError, match=r"model\.gguf: glm4 needs a plugin: .*/specchat-hybrids'; or use"):
+        prepared_gguf(path)

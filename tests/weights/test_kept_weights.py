@@ -69,6 +69,16 @@ def test_experts_are_kept_one_by_one(monkeypatch):
     assert first == text(load(saved("qwen3_moe"), "int8"))
 
 
+def test_experts_that_stay_in_their_files_are_one_file_a_layer():
+    """Beside those that were kept one by one while the memory held them."""
+    first = text(load(saved("qwen3_moe"), "int8"))
+    (folder,) = kept_weights_of(saved("qwen3_moe"))
+    before = len([*folder.iterdir()])
+
+    assert first == text(load(saved("qwen3_moe"), "int8", maps=True))
+    assert len([*folder.iterdir()]) == before + 2  # layers of experts
+
+
 def test_weights_that_the_memory_does_not_hold_stay_in_their_files():
     assert text(load(saved_network(), "int8")) == text(load(saved_network(), "int8", maps=True))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -57,6 +58,19 @@ def test_a_text_gets_its_rows_back(files):
 
     assert found.tokens == list(range(10))
     assert torch.equal(found.stacks[SHAPE], text.stacks[SHAPE])
+
+
+def test_rows_of_layers_in_main_memory_stay_apart_and_fit_no_other_place(tmp_path):
+    split = replace(LAYOUT, cpu_layers=1)
+    text = TextRows(list(range(10)), {shape: stack + len(shape) for shape, stack in allocate_stacks(split, 9).items()})
+    files = KVFiles(tmp_path / "kv", "model", lambda found: forms_of(found.stacks) == forms_of(text.stacks))
+    files.store("one", text, BUDGET)
+    files.wait()
+
+    found = files.longest_prefix(list(range(12)))
+
+    assert {shape: float(stack.max()) for shape, stack in found.stacks.items()} == {(2, 4, 1): 3.0, (2, 4): 2.0}
+    assert checking(tmp_path / "kv").longest_prefix(list(range(12))) is None
 
 
 def test_a_text_that_differs_gets_the_rows_of_its_common_beginning(files):

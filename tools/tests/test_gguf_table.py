@@ -29,7 +29,7 @@ def test_a_row_without_a_no_needs_no_reason(change):
     "change",
     [
         {"computed_by": "", "equals_transformers": False}, {"equals_llama": False}, {"drafts": "chains"},
-        {"drafts": "no"}, {"multiplies_blocks": False}, {"gpu": "no"}, {"equals_transformers": False},
+        {"drafts": "no"}, {"multiplies_blocks": False},
     ],
 )  # fmt: skip
 def test_a_no_needs_a_reason(change):
@@ -38,6 +38,13 @@ def test_a_no_needs_a_reason(change):
     assert not row.is_explained
     assert replace(row, reasons=("no kernel",)).is_explained
     assert "1 unexplained" in table([row, WHOLE])
+
+
+@each_row("change", [{"gpu": "no"}, {"equals_transformers": False}, {"equals_llama": False, "has_cause": False}])
+def test_no_reason_excuses_a_fault(change):
+    row = replace(WHOLE, **change, reasons=("no kernel",))
+
+    assert not row.is_explained
 
 
 def test_every_row_has_the_columns_of_the_header():

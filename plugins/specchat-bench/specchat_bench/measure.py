@@ -20,7 +20,6 @@ import torch
 from specchat.chat.request import Request
 from specchat.chat.router import check_available, choose_route
 from specchat.chat.session import Session
-from specchat.checks.prompt_files import read_prompts
 from specchat.drafters.registry import BuiltDrafters
 from specchat.engine.drafter import AnswerTask, DraftContext, Drafter, Outcome
 from specchat.engine.grammar import GRAMMAR_SOURCE
@@ -32,6 +31,7 @@ from specchat.profile.keys import REQUEST_KINDS, Profile
 from specchat_bench.builtin_prompts import BUILTIN_REQUESTS
 from specchat_bench.combinations import PLAIN, Combination, Grid, Sample
 from specchat_bench.latency import TimedAnswer, time_answer
+from specchat_bench.prompt_files import read_prompts
 from specchat_bench.sample_store import SampleStore, store_path
 
 SEED = 7

@@ -8,7 +8,7 @@ from specchat.hub.architecture import EMBEDDING, Architecture
 from specchat.hub.local_models import LocatedModel
 from specchat.hub.memory_plan import (
     BF16_BYTES,
-    INT4_CHECKPOINTS,
+    KEPT_CHECKPOINTS,
     can_quantize,
     has_kv_arena,
     int8_kv_element_bytes,
@@ -70,10 +70,9 @@ def _int8_note(architecture: Architecture, row_bytes: int) -> str:
 def _weight_notes(architecture: Architecture) -> Iterator[str]:
     if architecture.stored_format in FP8_METHODS and architecture.family in LLAMA_LIKE_FAMILIES:
         yield 'its weights are stored in 8 bits: models.weights = "float" converts them to bf16, "fp8" keeps them'
-    elif architecture.stored_format in INT4_CHECKPOINTS and architecture.family in LLAMA_LIKE_FAMILIES:
-        yield 'its weights are stored in 4 bits: with models.weights = "float" a CUDA GPU keeps them, a CPU makes bf16'
-    elif architecture.stored_format == MXFP4 and architecture.family in LLAMA_LIKE_FAMILIES:
-        yield 'its experts are stored in 4 bits: models.weights = "float" converts them to bf16, "nf4" keeps 4 bits'
+    elif architecture.stored_format in KEPT_CHECKPOINTS and architecture.family in LLAMA_LIKE_FAMILIES:
+        part = "experts" if architecture.stored_format == MXFP4 else "weights"
+        yield f'its {part} are stored in 4 bits: with models.weights = "float" a CUDA GPU keeps them, a CPU makes bf16'
     embeddings = format_gib(BF16_BYTES * architecture.parameters_of_kind(EMBEDDING))
     if can_quantize(architecture) and lacks_quantizer(architecture):
         yield f"transformers computes it: other formats of models.weights need a plugin; {install_line('hybrids')}"

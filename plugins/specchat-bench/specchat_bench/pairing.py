@@ -18,7 +18,7 @@ from specchat.hub.local_models import LocatedModel
 from specchat.hub.recommend import MAX_DRAFT_SHARE
 from specchat.paths import read_json_object
 from specchat.weights.gguf.gguf_file import is_gguf, read_gguf
-from specchat.weights.llama_families import GRAPHED_FAMILIES
+from specchat.weights.llama_families import LLAMA_LIKE_FAMILIES
 
 MIN_DRAFT_SHARE = 0.05  # of the target's parameters
 MAX_LAYER_SHARE = 0.5  # without CUDA graphs, the time of a pass follows the number of layers
@@ -41,7 +41,7 @@ def pair_member(located: LocatedModel) -> PairMember:
     return PairMember(
         located.name, architecture.parameters, architecture.layers, entry.token_family if entry else "",
         (ordinary_tokens(located.folder) if located.folder else None) or None, _is_instruct(located),
-        architecture.family in GRAPHED_FAMILIES,
+        architecture.family in LLAMA_LIKE_FAMILIES,
     )  # fmt: skip
 
 

@@ -116,10 +116,10 @@ def peers(
         raise UsageError("give a file or folder of prompts, or --gguf, or --server")
     if prompt_tokens < 0:
         raise UsageError("--prompt-tokens is a length, 1 or more")
-    from specchat.checks.prompt_files import read_prompts
     from specchat_bench.compared_engines import PeerBench, as_table, cut_or_repeat
     from specchat_bench.llama_cpp import MISSING_MESSAGE, find_library_folder
     from specchat_bench.measure import set_thread_count
+    from specchat_bench.prompt_files import read_prompts
     from specchat_bench.tokenized_prompts import tokenize_prompts
 
     engine = load_engine_here(resolve_profile(options))

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from specchat.chat.prompt import build_next_prompt
 from specchat.chat.request import Request
-from specchat.checks.prompt_files import read_prompts
 from specchat.errors import InputError
 from specchat.history.history_reader import HistoryReader
 from specchat.host.spawn import history_path
 from specchat.loading.load_engine import Engine
 from specchat.text.chat_format import AUTO_THINKING
 from specchat_bench.builtin_prompts import BUILTIN_REQUESTS
+from specchat_bench.prompt_files import read_prompts
 
 
 @dataclass(frozen=True)

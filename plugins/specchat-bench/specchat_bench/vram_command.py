@@ -16,7 +16,7 @@ from specchat.hub.local_models import LocatedModel, locate_model
 from specchat.hub.machine import Device, Machine, cpu_features, detect_machine, main_memory, simulated_gpu
 from specchat.hub.memory_plan import (
     GIB,
-    INT4_CHECKPOINTS,
+    KEPT_CHECKPOINTS,
     STORAGE_FORMATS,
     MemoryPlan,
     QuantizedModel,
@@ -109,7 +109,7 @@ def listed_formats(architecture: Architecture, kind: DeviceKind) -> tuple[str, .
         return (GGUF_FORMAT, *LISTED_FORMATS)
     if not can_quantize(architecture) or lacks_quantizer(architecture):
         return ("bf16", stored) if stored in STORAGE_FORMATS and stored not in FLOAT_FORMATS else ("bf16",)
-    return (*LISTED_FORMATS, "int4") if stored in INT4_CHECKPOINTS else LISTED_FORMATS
+    return (*LISTED_FORMATS, KEPT_CHECKPOINTS[stored]) if stored in KEPT_CHECKPOINTS else LISTED_FORMATS
 
 
 def _locate_head(name: str, target: LocatedModel) -> LocatedModel:

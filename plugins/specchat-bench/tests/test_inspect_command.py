@@ -119,7 +119,8 @@ def test_many_layers_are_no_problem_on_a_cpu_or_with_cuda_graphs():
 
 
 @each_row("name, has_cuda_graphs", [
-    ("Qwen2.5-Coder-0.5B-Instruct", True), ("Qwen3.5-9B", True), ("Qwen3.6-35B-A3B", False),
+    ("Qwen2.5-Coder-0.5B-Instruct", True), ("Qwen3.5-9B", True), ("Qwen3.6-35B-A3B", True),
+    ("GLM-4.7-Flash", False),
 ])  # fmt: skip
 def test_forward_llama_has_cuda_graphs(name, has_cuda_graphs):
     assert has_cuda_graphs == pair_member(locate_model(name)).has_cuda_graphs

@@ -37,7 +37,7 @@ def test_the_pair_that_everybody_asks_for_takes_what_is_known(monkeypatch):
     assert 0 == ran.code
     lines = ran.out.decode().splitlines()
     assert "Qwen/Qwen3-8B: 8.19 B parameters, from the catalog" == lines[0]
-    assert "nf4-double        4.8      0.7        1.6      8.0 fits       8.6 fits" in lines
+    assert "nf4-double        4.9      0.7        1.6      8.1 fits       8.7 fits" in lines
     assert "bf16             15.3      0.7        1.5     18.3 no        18.9 no" in lines
 
 
@@ -73,7 +73,7 @@ def test_a_head_of_another_target_is_refused(monkeypatch):
 def test_experts_and_windows_are_told_of(monkeypatch):
     notes = " ".join(needs(monkeypatch, "gpt-oss-20b")["notes"])
 
-    assert 'models.weights = "float" converts them to bf16, "nf4" keeps 4 bits' in notes
+    assert 'its experts are stored in 4 bits: with models.weights = "float" a CUDA GPU keeps them' in notes
     assert "layers with a sliding window keep all rows" in notes
 
 

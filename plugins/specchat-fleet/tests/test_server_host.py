@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import closing
 from pathlib import Path
 from threading import Event as Flag
@@ -21,14 +20,7 @@ from specchat.host.client import Conversation, SessionRequest
 from specchat.host.spawn import history_path
 from specchat.profile.settings import read_settings
 from tests.host.conftest import runtime  # noqa: F401 - a fixture
-
-
-def host_command(site: Path) -> tuple[str, ...]:
-    """A host that finds the plugin without an installation."""
-    folders = [str(Path(specchat_fleet.__file__).parents[1]), str(site)]
-    code = f"import sys; sys.path[:0] = {folders!r}; from specchat.host.engine_loader import EngineLoader; "
-    code += "from specchat.host.host_process import run_host; sys.exit(run_host(sys.argv[1:], EngineLoader()))"
-    return (sys.executable, "-c", code)
+from tests.plugins.conftest import host_that_sees
 
 
 def wish(url: str) -> SessionRequest:
@@ -39,7 +31,9 @@ def wish(url: str) -> SessionRequest:
 @pytest.mark.full
 @pytest.mark.usefixtures("runtime")
 def test_a_conversation_with_a_server_is_stored_like_any_other(monkeypatch, site):
-    monkeypatch.setattr(spawn, "HOST_COMMAND", host_command(site))
+    monkeypatch.setattr(
+        spawn, "HOST_COMMAND", host_that_sees([str(Path(specchat_fleet.__file__).parents[1]), str(site)])
+    )
     numbers = iter([(100, 300, 50), (104, 312, 56), (108, 324, 62)])
 
     def page() -> str:

@@ -1,4 +1,4 @@
-"""A plugin for networks that transformers computes: drafts for most with recurrent layers, and quantized weights.
+"""A plugin for networks that transformers computes: drafts for recurrent ones, quantized weights, GGUF files.
 
     chains.py       the model: a chain of drafts in a pass, checkpoints to go back to
     steps.py        plain decoding of networks that continue a state with one token only
@@ -8,6 +8,9 @@
 
     network_weights.py    which weights are quantized, one after the other, while a network is loaded
     quant_weight.py       quantized weights in the code of a network
+
+    gguf_networks.py      the tensors of GGUF files with a network that transformers computes
+    gguf_conversion.py    all weights of a GGUF file → bf16 safetensors
 
 Every process of specchat imports this file, so it only declares the extensions.
 """
@@ -40,5 +43,16 @@ def register_network_quantizers() -> list[Extension]:
             "network-weights",
             "quantized weights of networks that transformers computes",
             "specchat_hybrids.network_weights:NetworkQuantization",
+        )
+    ]
+
+
+@hookimpl
+def register_gguf_networks() -> list[Extension]:
+    return [
+        Extension(
+            "gguf-networks",
+            "GGUF files of networks that transformers computes, and conversions of all to safetensors",
+            "specchat_hybrids.gguf_networks:GgufNetworks",
         )
     ]

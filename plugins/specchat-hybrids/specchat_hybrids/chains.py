@@ -69,6 +69,7 @@ class OwnCacheChains(OwnCacheModel):
         super().__init__(network, context_window, limits)
         self.max_rows = self.limits.max_rows
         self._state_by_cache: WeakKeyDictionary[KVCache, _State] = WeakKeyDictionary()
+        self._cache_class = _own_cache_class(network, self._cache_name)
         is_on_cpu = network.device == CPU  # on GPUs, rows of torch's small operations were never measured
         self._stepped = SteppedNetwork(network) if steps_rows and is_on_cpu else None
         if self._stepped is not None and not self._records_all_rows():
@@ -107,7 +108,7 @@ class OwnCacheChains(OwnCacheModel):
 
     def _new_cache(self) -> Any:
         """An empty cache; where rows are stepped one that records them."""
-        cache = super()._new_cache()
+        cache = super()._new_cache() if self._cache_class is None else self._cache_class()
         if self._stepped is not None:
             cache.activate_past_recording()
         return cache
@@ -210,6 +211,16 @@ class OwnCacheChains(OwnCacheModel):
             output, state.cache = self._run_network(state.cache, first, tokens, rows)
         state.last_tokens = state.last_tokens + tokens
         return output
+
+
+@torch.inference_mode()
+def _own_cache_class(network: PreTrainedModel, cache_name: str) -> type[Any] | None:
+    """The class of the cache that a family makes for itself, and takes no other (MiniMax); None for the usual one."""
+    from transformers import DynamicCache
+
+    out: Any = network(input_ids=torch.zeros(1, 1, dtype=torch.long, device=network.device), use_cache=True)
+    made = getattr(out, cache_name, None)
+    return type(made) if isinstance(made, DynamicCache) and type(made) is not DynamicCache else None
 
 
 def _room(state: _State) -> int:

@@ -18,10 +18,12 @@ Knows transformers and tensors; knows no family and no pass.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import torch
+import transformers
 from torch import Tensor, nn
 from transformers.core_model_loading import ConversionOps
 from transformers.pytorch_utils import Conv1D
@@ -33,6 +35,7 @@ from specchat.errors import ModelError
 from specchat.forward.linear.expert_linear import ExpertLinear
 from specchat.forward.linear.linear import QuantLinear, WeightSource
 from specchat.forward.linear.quant_linear import can_quantize, quant_linear
+from specchat.paths import read_json_object, remember, remembered_file
 from specchat.weights.tensor_files import is_finite
 from specchat_hybrids.quant_weight import FLOAT, TRANSPOSED, QuantExperts, QuantMatrix, WeightUses
 
@@ -47,8 +50,9 @@ class NetworkQuantization(QuantizationConfigMixin):
 
     quant_method: Any = METHOD
 
-    def __init__(self, quant_format: str, device: torch.device, known_uses: Mapping[str, str]) -> None:
-        self.quant_format, self.device, self.known_uses = quant_format, device, known_uses  # uses by pattern
+    def __init__(self, quant_format: str, device: torch.device, folder: Path) -> None:
+        self.quant_format, self.device, self._uses_file = quant_format, device, _uses_file(folder)
+        self.known_uses = {name: str(use) for name, use in read_json_object(self._uses_file).items()}  # by pattern
         self.uses = WeightUses()
         self.damaged = list[str]()  # names of weights with NaN or infinite values
         self.failure: Exception | None = None  # transformers goes on after one, and forgets which it was
@@ -56,10 +60,22 @@ class NetworkQuantization(QuantizationConfigMixin):
     def __deepcopy__(self, _memo: object) -> NetworkQuantization:
         return self  # the copy in the config of the network must note its uses here
 
-    @property
-    def found_uses(self) -> dict[str, str]:
-        """What the passes so far have found out, by pattern."""
-        return {use_pattern(name): use for name, use in sorted(self.uses.by_name.items())}
+    def has_learnt(self) -> bool:
+        """Remember what the passes so far have found out: if it is anything, the network has to be loaded again.
+
+        A use is noted once for a name, or once more as FLOAT, so that this comes to an end.
+        """
+        found = {use_pattern(name): use for name, use in sorted(self.uses.by_name.items())}
+        if found:
+            self.known_uses, self.uses = self.known_uses | found, WeightUses()
+            remember(self._uses_file, self.known_uses)
+        return bool(found)
+
+
+def _uses_file(folder: Path) -> Path:
+    """How the code uses weights depends on the config and the version of transformers only."""
+    config = (folder / "config.json").read_text(encoding="utf-8")
+    return remembered_file("weight-uses", [config, transformers.__version__])
 
 
 class NetworkQuantizer(HfQuantizer):

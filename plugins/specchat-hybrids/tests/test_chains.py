@@ -16,6 +16,7 @@ from specchat.weights.load_options import LoadOptions
 from specchat_hybrids import chains
 from specchat_hybrids.chains import OwnCacheChains
 from tests import tiny
+from tools.zoo_networks import tiny_network
 
 SIZES = tiny.SIZES | {"num_hidden_layers": 4}
 DELTA = {"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 12, "linear_value_head_dim": 12}
@@ -77,6 +78,16 @@ def test_chains_with_rejected_drafts_have_the_text_of_plain_decoding(network, sa
     assert plain.tokens == speculative.tokens
     assert len(fewer_steps) < 0.6 * len(steps)
     assert any(0 < step.accepted < step.drafted for step in fewer_steps)
+
+
+def test_a_network_that_takes_a_cache_of_its_own_class_only_has_the_text_of_plain_decoding():
+    network = tiny_network("minimax")
+    plain, _steps = generated(OwnCacheChains(network), Drafter(), Sampler(), limit=40)
+
+    speculative, _fewer_steps = generated(OwnCacheChains(network), Oracle(plain.tokens), Sampler(), limit=40)
+
+    assert plain.tokens == speculative.tokens
+    assert plain.tokens == network.generate(torch.tensor([PROMPT]), max_new_tokens=40, eos_token_id=-1)[0].tolist()
 
 
 class CountedRows(OwnCacheChains):

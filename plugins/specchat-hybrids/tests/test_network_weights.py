@@ -10,9 +10,9 @@ from safetensors.torch import load_file, save_file
 
 from specchat.errors import ModelError
 from specchat.forward.batch import BatchLimits
-from specchat.weights.decoding_forms import known_weight_uses
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
+from specchat_hybrids.network_weights import NetworkQuantization
 from specchat_hybrids.quant_weight import QuantExperts, quant_weights
 from tools.model_zoo import weights_fault
 from tools.zoo_networks import tiny_network
@@ -93,7 +93,7 @@ def test_a_network_that_multiplies_with_the_other_side_is_loaded_again_and_remem
 
     model = load(folder, "int8")
 
-    assert set(known_weight_uses(folder).values()) == {"transposed"}
+    assert set(NetworkQuantization("int8", torch.device("cpu"), folder).known_uses.values()) == {"transposed"}
     experts = [weight for weight in quant_weights(model.network) if isinstance(weight, QuantExperts)]
     assert experts
     assert all(weight.is_transposed for weight in experts)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from specchat.chat.request import Attachment, Request
 from specchat.chat.transcript import Turn
-from specchat.checks.prompt_files import read_prompts
 from specchat.context.file_listing import list_folder
 from specchat.errors import InputError, UsageError
 from specchat.history.history_reader import HistoryReader
 from specchat.host.protocol import request_from_json
+from specchat.plugins.own_plugins import install_line
 
 SESSIONS = "sessions"
 MIN_TRAINING_PROMPTS, MIN_HELD_OUT_PROMPTS = 12, 6
@@ -49,12 +49,21 @@ def read_training_prompts(source: str, history: Path) -> list[TrainingPrompt]:
     if path.is_dir():
         prompts = list(_prompts_of_folder(path))
     elif path.is_file():
-        prompts = [TrainingPrompt(f"{path.name}:{index}", request) for index, request in enumerate(read_prompts(path))]
+        prompts = list(_prompts_of_rows(path))
     else:
         raise InputError(f"{source}: no such file or folder; give '{SESSIONS}', a folder of texts, or JSON lines")
     if not prompts:
         raise InputError(f"{source}: no questions found")
     return prompts
+
+
+def _prompts_of_rows(path: Path) -> Iterator[TrainingPrompt]:
+    try:
+        from specchat_bench.prompt_files import read_prompts
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{path}: rows of prompts need another plugin: {install_line('bench')}") from error
+    for index, request in enumerate(read_prompts(path)):
+        yield TrainingPrompt(f"{path.name}:{index}", request)
 
 
 def split_prompts(prompts: Sequence[TrainingPrompt], held_out_count: int, max_prompts: int) -> PromptSplit:

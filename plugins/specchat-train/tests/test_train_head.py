@@ -17,11 +17,11 @@ from specchat.chat.request import Request
 from specchat.drafters.heads.detect import inspect_head
 from specchat.drafters.heads.load_head import load_head
 from specchat.errors import ModelError, SpecchatError, UsageError
-from specchat.weights.gguf.gguf_conversion import safetensors_folder
 from specchat.weights.gguf.gguf_preparation import prepared_gguf
 from specchat.weights.load import load_model
 from specchat.weights.load_options import EMBEDDED, LoadOptions
 from specchat.weights.tensor_files import TensorFiles
+from specchat_hybrids.gguf_conversion import safetensors_folder
 from specchat_train import train_head
 from specchat_train.compare_heads import TurnAcceptance, compare_acceptance, measure_acceptance
 from specchat_train.distillation_batches import TrainingData

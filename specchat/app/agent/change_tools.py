@@ -30,7 +30,7 @@ from specchat.chat.tools import Tool
 from specchat.edit.atomic_write import check_writable
 from specchat.edit.edit_plan import Region, region_source, replace_region
 from specchat.edit.hunks import diff_hunks, split_lines
-from specchat.edit.sketch import find_omission, merge_sketch
+from specchat.edit.sketch import find_omission, sketch_merger
 from specchat.edit.source_text import Source
 from specchat.edit.syntax_check import check_syntax
 from specchat.errors import InputError, NoChangeError, SpecchatError, UsageError
@@ -146,7 +146,7 @@ class EditTool(_ChangeTool):
             new_text = new_text.replace("\r\n", "\n")
             part = region_source(source, region) if region else source
             if find_omission(new_text, part.text):
-                new_text = merge_sketch(part, new_text)
+                new_text = sketch_merger().merge(part, new_text)
             new = _with_lines(source, region, new_text) if region else source.with_original_ending(new_text)
             check_syntax(source, new)
         if new == source.text:

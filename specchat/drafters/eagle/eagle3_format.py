@@ -11,12 +11,7 @@ from typing import Any
 import torch
 
 from specchat.drafters.eagle.head import EagleHead
-from specchat.drafters.heads.head_checkpoint import (
-    HeadCheckpoint,
-    inputs_and_outputs,
-    require_tensors,
-    with_layers,
-)
+from specchat.drafters.heads.head_checkpoint import HeadCheckpoint, inputs_and_outputs, require_tensors, with_layers
 from specchat.drafters.heads.spec import EAGLE3, HeadSpec, Wiring
 from specchat.errors import ModelError
 from specchat.forward.llama.rope import Rope

@@ -27,7 +27,8 @@ from specchat.forward.attention import AttentionMask
 from specchat.forward.batch import ForwardBatch, HiddenStates, RowBatch
 from specchat.forward.cuda.cuda_graphs import Capture, CapturedFunction, CudaGraphCapture
 from specchat.forward.linear.linear import Linear
-from specchat.forward.native.native_stack import NativeStack, linear_layer
+from specchat.forward.native.native_mixture import linear_layer
+from specchat.forward.native.native_stack import NativeStack
 from specchat.weights.tensor_files import WeightLoader
 
 MOST_COPIED_VALUES = 2**27  # of input embeddings that are still in a file

@@ -5,8 +5,10 @@ mixture of experts; other names, latent attention and other routings are of a pl
 """
 
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from specchat.drafters.eagle.head import EagleHead
@@ -47,25 +49,9 @@ class NamingScheme:
     is_numbered: bool = False  # the layer has the number after the target's last layer
 
 
-NAMING_SCHEMES = (
-    NamingScheme(
-        "DeepSeek-V3 MTP",
-        r"((?:model\.)?layers\.(\d+)\.)eh_proj\.weight",
-        LAYER_NAMES
-        | {"enorm.": "embedding_norm.", "hnorm.": "feature_norm.", "eh_proj.": "join."}
-        | {"shared_head.norm.": "norm.", "shared_head.head.": "lm_head.", "embed_tokens.": "embed_tokens."},
-        Wiring(feeds_back_normed=True),
-        "the embedding is first in a pair",
-        is_numbered=True,
-    ),
-    NamingScheme(
-        "Qwen3-Next MTP",
-        r"((?:model\.)?mtp\.)fc\.weight",
-        {"fc.": "join.", "pre_fc_norm_embedding.": "embedding_norm.", "pre_fc_norm_hidden.": "feature_norm."}
-        | {"layers.": "layers.", "norm.": "norm."},
-        Wiring(feeds_back_normed=True, norms_add_one=True),
-        "the embedding is first in a pair; norms are stored as weight - 1",
-    ),
+NAMING_SCHEMES = tuple(
+    NamingScheme(**table | {"wiring": Wiring(**table["wiring"])})
+    for table in tomllib.loads(Path(__file__).with_name("mtp_names.toml").read_text(encoding="utf-8"))["schemes"]
 )
 OTHER_QUANT_SUFFIXES = (".weight_scale", ".weight_packed", ".qweight", ".absmax")
 ZERO_CENTERED_NORM_FAMILIES = ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text")

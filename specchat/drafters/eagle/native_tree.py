@@ -18,9 +18,10 @@ from specchat.drafters.eagle.pair_passes import TextEnd
 from specchat.engine.drafter import DraftContext
 from specchat.forward.linear.linear import Linear
 from specchat.forward.llama.decoder_layer import RopeAngles
+from specchat.forward.native.native_mixture import LinearLayer, linear_layer
 from specchat.forward.native.native_ops import NativeBorderError, check_border, data_pointer, native_kernels
 from specchat.forward.native.native_sampling import sampling_rules
-from specchat.forward.native.native_stack import LinearLayer, NativeStack, linear_layer
+from specchat.forward.native.native_stack import NativeStack
 
 if TYPE_CHECKING:
     from specchat.drafters.eagle.head import PairHead

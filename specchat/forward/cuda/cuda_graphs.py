@@ -5,8 +5,9 @@ long it is and what each node sees are numbers that the device reads, so a graph
 There is one for each of GRAPH_WIDTHS, captured when the model is loaded; a pass is padded to the next of them. vLLM
 and SGLang choose graphs by batch size in the same way.
 
-The input is embedded rows, so that the embedding may stay on a CPU, and one small tensor of numbers. The output matrix,
-the noise of the sampler and the choice of the token are in the graph: one replay computes a step.
+The input is embedded rows, or the output of earlier layers, so that these may stay on a CPU, and one small tensor of
+numbers. The output matrix, the noise of the sampler and the choice of the token are in the graph: one replay computes a
+step.
 
 Knows addresses and shapes. The function to capture and the way to capture it are arguments.
 """
@@ -71,8 +72,8 @@ class GraphSettings:
 class GraphedNetwork:
     """What is captured."""
 
-    compute: Callable[[Tensor, ForwardBatch, DeviceNoise, ForwardDepth], PassOutput]  # from embedded rows
-    embedded: Tensor  # no rows, with the size and dtype of embedded ones, on the device [0, D]
+    compute: Callable[[Tensor, ForwardBatch, DeviceNoise, ForwardDepth], PassOutput]  # from such rows
+    no_rows: Callable[[ForwardDepth], Tensor]  # with the size and dtype of those of a depth, on the device [0, D]
     windows: frozenset[int | None]  # sliding windows of the layers
     attention_mask: Callable[[Tensor, int | None], AttentionMask]  # of the rows that each row sees, and a window
     reads_cache_rows: bool  # kernels need no mask
@@ -94,7 +95,7 @@ class CudaGraphs:
     ) -> PassOutput | None:
         """The output of these nodes, padded; None when they are too many for a graph, or none can be captured.
 
-        rows: their embeddings [N, D]
+        rows: their embeddings, or what earlier layers made of them [N, D]
         """
         slot, width = cache.require_slot(), self.width_for(len(nodes.depths))
         if self.is_disabled or width is None or cache.length + width > slot.rows:
@@ -139,7 +140,7 @@ class CudaGraphs:
                 noise = device_noise(numbers[2:HEADER_NUMBERS], numbers[HEADER_NUMBERS + 2 * width :])
                 return self._network.compute(rows, batch, noise, depth)
 
-            like = self._network.embedded
+            like = self._network.no_rows(depth)
             numbers = torch.zeros(HEADER_NUMBERS + 4 * width, dtype=torch.long, device=like.device)
             self._graphs[key] = CapturedFunction(self.capture, numbers, like.new_zeros(width, like.shape[-1]), compute)
         return self._graphs[key]

@@ -19,13 +19,7 @@ from specchat.forward.batch import MASK_BITS
 from specchat.forward.cuda import triton_recurrences as kernels
 from specchat.forward.cuda.kernel_trial import passes
 from specchat.forward.linear.linear import TOLERANCE, sample_tensor
-from specchat.forward.llama.gated_delta_net import (
-    DeltaNetSizes,
-    GatedDeltaNet,
-    LayerState,
-    MixerInputs,
-    SteppedPass,
-)
+from specchat.forward.llama.gated_delta_net import DeltaNetSizes, GatedDeltaNet, LayerState, MixerInputs, SteppedPass
 from specchat.forward.recurrences import CPU, NORM_EPSILON, DeltaGates
 
 SAMPLE_PARENTS = (-1, 0, 0, 2, 3)

@@ -48,13 +48,15 @@ _TO_FLOAT16 = tl.constexpr(
     tuple(_ASM.format(shift=each, one="0x64006400", kind="f16", minus_one="0xbc00bc00") for each in _SHIFTS)
 )
 
-_UINT4, _INT8, _E4M3 = (tl.constexpr(each) for each in range(3))
+_UINT4, _INT8, _E4M3, _FLOAT = (tl.constexpr(each) for each in range(4))
 
 
 @triton.jit
 def _numbers(packed, zero, PLACE: tl.constexpr, KIND: tl.constexpr, DTYPE: tl.constexpr, HAS_PTX: tl.constexpr):
     """Number PLACE of each word, less the zero point of its output. int16 [words, outputs], int32 [outputs]"""
-    if KIND == _INT8:  # the last bits of the mantissa of 2^23: conversions have a quarter of the speed
+    if KIND == _FLOAT:
+        return packed.to(DTYPE)
+    elif KIND == _INT8:  # the last bits of the mantissa of 2^23: conversions have a quarter of the speed
         bits = (((packed >> (8 * PLACE)) & 0xFF) ^ 0x80).to(tl.int32) | 0x4B000000
         return (bits.to(tl.float32, bitcast=True) - 8388736.0).to(DTYPE)
     elif KIND == _E4M3:  # as a float32 whose exponent lacks 120
@@ -83,39 +85,73 @@ def load_inside(place, mask, IS_EVEN: tl.constexpr):  # noqa: ANN201
 
 
 @triton.jit
-def add_dot(rows, row, count, place, inputs, numbers, total, IS_EVEN: tl.constexpr):  # noqa: ANN201
+def load_rows(rows, row, count, place, inputs, IS_EVEN: tl.constexpr):  # noqa: ANN201
     is_number = (row < count)[:, None] if IS_EVEN else (row < count)[:, None] & (place < inputs)[None, :]
-    activations = tl.load(rows + row[:, None] * inputs + place[None, :], mask=is_number, other=0.0)
+    return tl.load(rows + row[:, None] * inputs + place[None, :], mask=is_number, other=0.0)
+
+
+@triton.jit
+def _add_dot(rows, row, count, place, inputs, numbers, total, IS_EVEN: tl.constexpr):
+    activations = load_rows(rows, row, count, place, inputs, IS_EVEN)
     return tl.dot(activations, numbers, total, input_precision="ieee")
 
 
-@triton.jit(do_not_specialize=["count", "blocks", "split_blocks"])
+@triton.jit
+def pair_tile(pairs, count, choices, blocks):  # noqa: ANN201
+    """The expert of this program, the rows that it reads and those that it writes, and how many blocks it multiplies.
+
+    `count` stands for no row. An empty tile has no blocks.
+    """
+    tile = pairs + tl.program_id(2) * 17
+    pair = tl.load(tile + 1 + tl.arange(0, 16))
+    expert = tl.load(tile)
+    row = tl.where(pair < count, pair // choices, count)
+    return tl.maximum(expert, 0).to(tl.int64), row, pair, tl.where(expert < 0, 0, blocks)
+
+
+@triton.jit(do_not_specialize=["count", "blocks", "split_blocks", "choices"])
 def _packed_kernel(
-    rows, words, groups, bias, out, count, outputs, inputs, blocks, split_blocks, group_numbers,
+    rows, words, groups, bias, out, count, outputs, inputs, blocks, split_blocks, pairs, choices, group_numbers,
     KIND: tl.constexpr, GROUP_CHUNKS: tl.constexpr, CHUNKS: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
     DOTS: tl.constexpr, IS_EVEN: tl.constexpr, HALF_SCALES: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_PTX: tl.constexpr,
+    IS_GROUPED: tl.constexpr,
 ):  # fmt: skip
     """A chunk is the inputs of one number of each of WORDS words; a group has GROUP_CHUNKS chunks.
 
     `out` gets what each split computes, in its dtype. Where all sizes are multiples of the tile's, no load is masked.
+    With IS_GROUPED, the weights of experts lie one after the other, and a program takes 16 rows of one of them.
     """
     output = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     split = tl.program_id(1)
     row = tl.program_id(2) * (16 * DOTS) + tl.arange(0, 16)
+    to = row
+    if IS_GROUPED:
+        expert, row, to, blocks_of_tile = pair_tile(pairs, count, choices, blocks)
+        words += expert * outputs * (inputs if KIND == _FLOAT else blocks * WORDS)
+        groups += expert * group_numbers
+        bias += expert * outputs
+        blocks = blocks_of_tile
     word = tl.arange(0, WORDS)
     is_output = output < outputs
     total_0 = tl.zeros([16, BLOCK], tl.float32)
     total_1, total_2, total_3 = total_0, total_0, total_0
     for block in range(split * split_blocks, min((split + 1) * split_blocks, blocks)):
-        place_of_words = words + (block * outputs + output)[None, :] * WORDS + word[:, None]
-        packed = load_inside(place_of_words, is_output[None, :], IS_EVEN)
+        if KIND == _FLOAT:
+            place = block * WORDS + word
+            is_number = is_output[None, :] & (place < inputs)[:, None]
+            packed = load_inside(words + output[None, :] * inputs + place[:, None], is_number, IS_EVEN)
+        else:
+            place_of_words = words + (block * outputs + output)[None, :] * WORDS + word[:, None]
+            packed = load_inside(place_of_words, is_output[None, :], IS_EVEN)
         for chunk in tl.static_range(CHUNKS):
             if chunk % GROUP_CHUNKS == 0:
                 group_place = ((block * CHUNKS + chunk) // GROUP_CHUNKS) * outputs + output
                 is_group = is_output & (group_place < group_numbers)  # the inputs may end before the last block
-                group = load_inside(groups + group_place, is_group, IS_EVEN)
+                group = load_inside(groups + group_place, is_group, IS_EVEN) if KIND != _FLOAT else group_place
                 zero = group & 255
-                if KIND != _UINT4:
+                if KIND == _FLOAT:
+                    scale = 1.0
+                elif KIND != _UINT4:
                     scale = group.to(tl.float32, bitcast=True)[None, :]
                 elif HALF_SCALES:
                     scale = (group >> 16).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)[None, :]
@@ -125,12 +161,12 @@ def _packed_kernel(
                 partial_1, partial_2, partial_3 = partial_0, partial_0, partial_0
             place = (block * CHUNKS + chunk) * WORDS + word
             numbers = _numbers(packed, zero, chunk, KIND, rows.dtype.element_ty, HAS_PTX)
-            partial_0 = add_dot(rows, row, count, place, inputs, numbers, partial_0, IS_EVEN)
+            partial_0 = _add_dot(rows, row, count, place, inputs, numbers, partial_0, IS_EVEN)
             if DOTS > 1:
-                partial_1 = add_dot(rows, row + 16, count, place, inputs, numbers, partial_1, IS_EVEN)
+                partial_1 = _add_dot(rows, row + 16, count, place, inputs, numbers, partial_1, IS_EVEN)
             if DOTS > 2:
-                partial_2 = add_dot(rows, row + 32, count, place, inputs, numbers, partial_2, IS_EVEN)
-                partial_3 = add_dot(rows, row + 48, count, place, inputs, numbers, partial_3, IS_EVEN)
+                partial_2 = _add_dot(rows, row + 32, count, place, inputs, numbers, partial_2, IS_EVEN)
+                partial_3 = _add_dot(rows, row + 48, count, place, inputs, numbers, partial_3, IS_EVEN)
             if chunk % GROUP_CHUNKS == GROUP_CHUNKS - 1 or chunk == CHUNKS - 1:
                 total_0 += partial_0 * scale
                 if DOTS > 1:
@@ -138,7 +174,7 @@ def _packed_kernel(
                 if DOTS > 2:
                     total_2 += partial_2 * scale
                     total_3 += partial_3 * scale
-    store_tiles(out, bias, total_0, total_1, total_2, total_3, split, row, count, output, outputs, DOTS, HAS_BIAS)
+    store_tiles(out, bias, total_0, total_1, total_2, total_3, split, to, count, output, outputs, DOTS, HAS_BIAS)
 
 
 @triton.jit
@@ -171,20 +207,24 @@ def _store(out, total, first, row, count, output, outputs):
 
 @triton.jit(do_not_specialize=["numbers"])
 def _add_splits_kernel(
-    splits, bias, out, numbers, outputs, SPLITS: tl.constexpr, BLOCK: tl.constexpr, HAS_BIAS: tl.constexpr,
+    splits, bias, out, experts, numbers, outputs, SPLITS: tl.constexpr, BLOCK: tl.constexpr, HAS_BIAS: tl.constexpr,
+    IS_GROUPED: tl.constexpr,
 ):  # fmt: skip
-    """`numbers`: of a split."""
+    """`numbers`: of a split. `experts`: of each row, where each has a bias."""
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     is_number = place < numbers
     total = tl.load(splits + place, mask=is_number, other=0.0)
     for split in tl.static_range(1, SPLITS):
         total += tl.load(splits + split * numbers.to(tl.int64) + place, mask=is_number, other=0.0)
     if HAS_BIAS:
+        if IS_GROUPED:
+            bias += tl.load(experts + place // outputs, mask=is_number, other=0) * outputs
         total += tl.load(bias + place % outputs, mask=is_number, other=0.0).to(tl.float32)
     tl.store(out + place, total.to(out.dtype.element_ty), mask=is_number)
 
 
 KINDS = {None: 0, torch.int8: 1, torch.float8_e4m3fn: 2}  # by the dtype of the numbers
+FLOAT_WORDS = 64  # floats of an output that a program reads at once
 
 
 @dataclass(frozen=True)
@@ -221,10 +261,23 @@ def _is_compiled() -> bool:
     return isinstance(_packed_kernel, triton.JITFunction)
 
 
+def has_assembly() -> bool:
+    """Whether kernels may contain NVIDIA's."""
+    return _is_compiled() and not torch.version.hip
+
+
 @lru_cache
 def _hardware(device: torch.device) -> tuple[bool, int]:
     """Whether a device has tensor cores, and its multiprocessors."""
     return (compute_capability(device) >= TENSOR_CORES, multiprocessors(device)) if _is_compiled() else (True, 16)
+
+
+@dataclass(frozen=True)
+class PairTiles:
+    """The pairs of a row and one of its experts, 16 of the same expert in a tile."""
+
+    tiles: Tensor  # int32 [pairs, 1 + DOT_ROWS]: the expert, -1 in an empty tile; its pairs, then their number
+    experts: Tensor  # [pairs]: of each
 
 
 @dataclass(frozen=True)
@@ -249,25 +302,36 @@ class TiledWeight:
         )
         return self.product_of(rows, bias, tile_for(len(rows), rows.dtype, has_tensor_cores), splits)
 
-    def product_of(self, rows: Tensor, bias: Tensor | None, tile: Tile, splits: int) -> Tensor:
+    def grouped_product(self, rows: Tensor, bias: Tensor | None, pairs: PairTiles, choices: int) -> Tensor:
+        """Each pair's row times the weight of its expert. [N, in], or of all pairs -> [N * choices, out]"""
+        has_tensor_cores, processors = _hardware(rows.device)
+        splits = split_count(self.outputs * choices, self.blocks, processors)
+        return self.product_of(rows, bias, tile_for(1, rows.dtype, has_tensor_cores), splits, pairs)
+
+    def product_of(
+        self, rows: Tensor, bias: Tensor | None, tile: Tile, splits: int, pairs: PairTiles | None = None
+    ) -> Tensor:
         """The product as a chosen number of splits, each not empty, computes it."""
-        rows, count, outputs = rows.contiguous(), len(rows), self.outputs
+        rows, outputs, is_grouped = rows.contiguous(), self.outputs, pairs is not None
+        count = len(pairs.experts) if pairs else len(rows)
+        tiles, experts = (pairs.tiles, pairs.experts) if pairs else (rows, rows)
         some_bias = self.tensors[0] if bias is None else bias
-        has_limit = tile.registers and _is_compiled() and not torch.version.hip
+        has_limit = tile.registers and has_assembly()
         limit = {"maxnreg": tile.registers} if has_limit else {}
         out = rows.new_empty(count, outputs)
         sums = out if splits == 1 else rows.new_empty(splits, count, outputs, dtype=torch.float32)
-        self.kernel[(triton.cdiv(outputs, tile.outputs), splits, triton.cdiv(count, DOT_ROWS * tile.dots))](
-            rows, *self.tensors, some_bias, sums,
-            count, outputs, self.inputs, self.blocks, triton.cdiv(self.blocks, splits), *self.numbers,
+        height = count if is_grouped else triton.cdiv(count, DOT_ROWS * tile.dots)
+        self.kernel[(triton.cdiv(outputs, tile.outputs), splits, height)](
+            rows, *self.tensors, some_bias, sums, count, outputs, self.inputs, self.blocks,
+            triton.cdiv(self.blocks, splits), tiles, count // max(len(rows), 1), *self.numbers, IS_GROUPED=is_grouped,
             BLOCK=tile.outputs, DOTS=tile.dots, HAS_BIAS=bias is not None and splits == 1,
             IS_EVEN=outputs % tile.outputs == 0 and self.inputs == self.blocks * self.block_inputs, **self.constants,
             num_warps=tile.warps, num_stages=tile.stages, **limit, **OPTIONS,
         )  # fmt: skip
         if splits > 1:
             _add_splits_kernel[(triton.cdiv(out.numel(), ADDED_NUMBERS),)](
-                sums, some_bias, out, out.numel(), outputs, SPLITS=splits, BLOCK=ADDED_NUMBERS,
-                HAS_BIAS=bias is not None, **OPTIONS,
+                sums, some_bias, out, experts, out.numel(), outputs, SPLITS=splits, BLOCK=ADDED_NUMBERS,
+                HAS_BIAS=bias is not None, IS_GROUPED=is_grouped, **OPTIONS,
             )  # fmt: skip
         return out
 
@@ -278,14 +342,28 @@ def packed_product(rows: Tensor, weight: Int4Weight | ByteWeight, bias: Tensor |
 
 
 def tiled(weight: Int4Weight | ByteWeight) -> TiledWeight:
-    (blocks, outputs, words), is_int4 = weight.words.shape, isinstance(weight, Int4Weight)
+    (blocks, outputs, words), is_int4 = weight.words.shape[-3:], isinstance(weight, Int4Weight)
     chunks = NUMBERS_IN_WORD if is_int4 else BYTES_IN_WORD
     constants = {
         "KIND": KINDS[weight.numbers_dtype], "GROUP_CHUNKS": weight.group_chunks, "CHUNKS": chunks, "WORDS": words,
         "HALF_SCALES": isinstance(weight, Int4Weight) and weight.scale_dtype == torch.float16,
-        "HAS_PTX": _is_compiled() and not torch.version.hip,
+        "HAS_PTX": has_assembly(),
     }  # fmt: skip
     return TiledWeight(
         _packed_kernel, (weight.words, weight.groups), outputs, weight.in_features, blocks, chunks * words,
-        (weight.groups.numel(),), constants, always_splits=not is_int4,  # models of 8 bits have such output matrices
+        (weight.groups.shape[-2] * outputs,), constants,
+        always_splits=not is_int4,  # models of 8 bits have such output matrices
     )  # fmt: skip
+
+
+def float_product(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """rows @ weight.T + bias. [N, in] -> [N, out]"""
+    return tiled_floats(weight).product(rows, bias)
+
+
+def tiled_floats(weight: Tensor) -> TiledWeight:
+    """weight [out, in], or [experts, out, in]"""
+    outputs, inputs = weight.shape[-2:]
+    blocks, constants = triton.cdiv(inputs, FLOAT_WORDS), {"KIND": 3, "GROUP_CHUNKS": 1, "CHUNKS": 1}
+    constants |= {"WORDS": FLOAT_WORDS, "HALF_SCALES": False, "HAS_PTX": False}
+    return TiledWeight(_packed_kernel, (weight, weight), outputs, inputs, blocks, FLOAT_WORDS, (0,), constants, True)

@@ -9,8 +9,9 @@ the block. Four bits of each number are in one tensor, the others in a second on
 | `Q4_0`, `Q5_0`, `Q8_0` | 4.5, 5.5, 8.5 | as many | step * (code - offset) |
 | `Q4_1`, `Q5_1` | 5, 6 | as many | step * code - minimum |
 | `Q4_K`, `Q5_K` | 4.5, 5.5 | 4.6, 5.6 | step * scale * code - step of minimums * minimum |
-| `Q6_K` | 6.6 | 6.6 | step * scale * (code - 32), a scale for 16 inputs |
+| `Q6_K` | 6.6 | 6.75 | step * scale * (code - 32), a scale for 16 inputs |
 | `MXFP4` | 4.25 | 4.5 | step * number, which has 4 bits (e2m1) |
+| `NF4`, of no GGUF file | | 4.25 | step of 64 inputs * number of bitsandbytes' table |
 
 `packed_linear.py` has them for CPUs. Knows tensors and blocks; knows no file and no network.
 """
@@ -26,12 +27,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from specchat.forward.cuda.kernel_trial import passes, triton_module
-from specchat.forward.linear.linear import QuantLinear, is_right_product, sample_tensor, tensor_bytes
+from specchat.forward.linear.linear import QuantLinear, sample_tensor, tensor_bytes, tried_product
 from specchat.forward.linear.packed_linear import ReorderedLinear, StoredBlocks
 
 NUMBERS_IN_WORD, LOW_BITS = 8, 4
 WORD_DTYPES = {1: torch.int8, 2: torch.int16, 4: torch.int32}  # by the bits of a number
+MXFP4, NF4 = "MXFP4", "NF4"
+NF4_CODES = (  # the quantiles of a normal distribution (QLoRA, arXiv 2305.14314)
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
+    -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+    0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
+)  # fmt: skip
 E2M1_SCALE = 2.0**127  # of twice a number of e2m1 whose bits are the lowest of exponent and mantissa of a float
 PACKED_NUMBERS = 2**21  # that are taken apart at once
 SAMPLE_SHAPE = (128, 5 * 256)  # whole tiles and several splits, as in a model
@@ -56,6 +62,31 @@ class BlockType:
     group: int = 32  # inputs that share a scale
     step: int = 32  # inputs of a block, which share a step
     is_e2m1: bool = False
+    is_nf4: bool = False
+
+    @property
+    def planes(self) -> int:
+        """Factors of a group: a scale, and a minimum where there is one."""
+        return 2 if self.has_minimum else 1
+
+    @property
+    def has_scales(self) -> bool:
+        """Beside the steps."""
+        return self.step > self.group
+
+    @property
+    def scale_offset(self) -> int:
+        """What is added to a scale, so that it has no sign."""
+        return 0 if self.has_minimum else 128
+
+    @property
+    def step_dtype(self) -> torch.dtype:
+        return torch.bfloat16 if self.is_e2m1 else torch.float16
+
+    def factor_words(self, words: int) -> int:
+        """Of an output, for a block of so many words."""
+        groups = NUMBERS_IN_WORD * words // self.group
+        return 1 + self.planes * groups // 4 if self.has_scales else self.planes * groups // 2
 
 
 @dataclass(frozen=True)
@@ -63,21 +94,18 @@ class BlockWeight:
     type_name: str
     low: Tensor  # int32 [blocks of inputs, out, words of a block]
     high: Tensor | None  # as `low`, in the dtype of as many bits
-    steps: Tensor  # [1, or 2 with those of the minimums, steps, out]
-    scales: Tensor | None  # int8 [1 or 2, groups, out]
+    factors: Tensor  # int32 [blocks of inputs, words, out]: two steps, or four scales, in a word
     in_features: int
 
     @classmethod
     def zeros(cls, type_name: str, outputs: int, inputs: int, device: torch.device) -> BlockWeight:
         kind, zeros = BLOCK_TYPES[type_name], partial(torch.zeros, device=device)
         # many words where they need no more memory; a chunk is never more than a group
-        words = 32 if kind.group == 32 and inputs % (32 * NUMBERS_IN_WORD) == 0 else 16
-        shape, planes = (-(-inputs // (NUMBERS_IN_WORD * words)), outputs, words), 2 if kind.has_minimum else 1
-        padded, step_dtype = shape[0] * NUMBERS_IN_WORD * words, torch.bfloat16 if kind.is_e2m1 else torch.float16
+        words = 32 if kind.group >= 32 and inputs % (32 * NUMBERS_IN_WORD) == 0 else 16
+        shape = -(-inputs // (NUMBERS_IN_WORD * words)), outputs, words
         high = zeros(shape, dtype=WORD_DTYPES[kind.high_bits]) if kind.high_bits else None
-        steps = zeros(planes, padded // kind.step, outputs, dtype=step_dtype)
-        scales = zeros(planes, padded // kind.group, outputs, dtype=torch.int8) if kind.step > 32 else None
-        return cls(type_name, zeros(shape, dtype=torch.int32), high, steps, scales, inputs)
+        factors = zeros(shape[0], kind.factor_words(words), outputs, dtype=torch.int32)
+        return cls(type_name, zeros(shape, dtype=torch.int32), high, factors, inputs)
 
     @classmethod
     def pack(cls, weights: Sequence[StoredBlocks], device: torch.device) -> BlockWeight:
@@ -101,10 +129,18 @@ class BlockWeight:
         self.low[:, to] = _words(codes & 15, LOW_BITS)
         if self.high is not None:
             self.high[:, to] = _words(codes >> LOW_BITS, self.kind.high_bits)
-        steps = unpacked.steps.permute(2, 1, 0)
-        self.steps[:, : steps.shape[1], to] = steps
-        if self.scales is not None and unpacked.scales is not None:
-            self.scales[:, :, to] = unpacked.scales.permute(2, 1, 3, 0).flatten(1, 2)
+        steps, scales = unpacked.steps.view(torch.int16), unpacked.scales
+        if scales is None:
+            groups = blocks * NUMBERS_IN_WORD * words // self.kind.group
+            steps = functional.pad(steps, (0, 0, 0, groups - steps.shape[1]))
+            factors = steps.reshape(len(steps), blocks, -1).view(torch.int32)
+        else:  # a block of the file may be two of these
+            steps = functional.pad(steps, (0, 2 - steps.shape[2])).view(torch.int32)
+            steps = steps.repeat_interleave(blocks // steps.shape[1], dim=1)
+            scales = (scales.to(torch.int16) + self.kind.scale_offset).to(torch.uint8).transpose(1, 2)
+            scales = scales.flatten(2).unflatten(2, (blocks, -1)).transpose(1, 2)
+            factors = torch.cat((steps, scales.flatten(2).contiguous().view(torch.int32)), dim=2)
+        self.factors[:, :, to] = factors.permute(1, 2, 0)
 
     @property
     def kind(self) -> BlockType:
@@ -124,19 +160,23 @@ class BlockWeight:
         def taken(part: Tensor, axis: int) -> Tensor:
             return part if rows is None else part.index_select(axis, rows)
 
-        codes = _numbers(taken(self.low, 1), LOW_BITS)
+        codes, kind = _numbers(taken(self.low, 1), LOW_BITS), self.kind
         if self.high is not None:
-            codes = codes | _numbers(taken(self.high, 1), self.kind.high_bits) << LOW_BITS
+            codes = codes | _numbers(taken(self.high, 1), kind.high_bits) << LOW_BITS
         codes = codes.transpose(0, 1).flatten(1)
-        if self.kind.is_e2m1:
+        if kind.is_e2m1:
             numbers = ((codes & 7) << 22 | (codes & 8) << 28).view(torch.float32) * E2M1_SCALE
+        elif kind.is_nf4:
+            numbers = torch.tensor(NF4_CODES, device=codes.device)[codes]
         else:
-            numbers = (codes - self.kind.offset).float()
-        factors = taken(self.steps, 2).float()
-        if self.scales is not None:
-            groups = self.kind.step // self.kind.group
-            factors = factors.repeat_interleave(groups, dim=1) * taken(self.scales, 2).float()
-        scale, *minimum = factors.mT.repeat_interleave(self.kind.group, dim=2)
+            numbers = (codes - kind.offset).float()
+        factors = taken(self.factors, 2).permute(2, 0, 1).contiguous()
+        steps = factors[..., :1].contiguous() if kind.has_scales else factors
+        halves = steps.view(kind.step_dtype).float().unflatten(2, (-1, kind.planes if not kind.has_scales else 2)).mT
+        if kind.has_scales:
+            scales = factors[..., 1:].contiguous().view(torch.uint8).unflatten(2, (kind.planes, -1))
+            halves = halves[:, :, : kind.planes] * (scales.float() - kind.scale_offset)
+        scale, *minimum = halves.transpose(1, 2).flatten(2).repeat_interleave(kind.group, dim=2).unbind(1)
         numbers = numbers * scale
         return (numbers - minimum[0] if minimum else numbers)[:, : self.in_features].to(dtype)
 
@@ -193,15 +233,10 @@ def block_linear(
 @lru_cache
 def block_matmul(device: torch.device, dtype: torch.dtype, type_name: str) -> BlockMatmul | None:
     """The kernel of this device; None without one, or when a test gives other results than dequantized weights."""
-    if type_name not in BLOCK_TYPES or (kernels := triton_module("triton_blocks", device)) is None:
+    if type_name not in BLOCK_TYPES:
         return None
-    multiply: BlockMatmul = kernels.block_product
-
-    def is_right() -> bool:
-        weight = sample_weight(type_name, device)
-        return is_right_product(lambda rows: multiply(rows, weight, None), weight.dequantized(dtype))
-
-    return multiply if passes(is_right, f"kernels for blocks of {type_name}") else None
+    sample = lambda: [sample_weight(type_name, device)]
+    return tried_product("triton_blocks.block_product", device, dtype, sample, f"blocks of {type_name}")
 
 
 def sample_weight(type_name: str, device: torch.device) -> BlockWeight:
@@ -210,9 +245,13 @@ def sample_weight(type_name: str, device: torch.device) -> BlockWeight:
     for part in (weight.low, weight.high):
         if part is not None:
             part.copy_((torch.arange(part.numel()) * 2654435761).to(part.dtype).view(part.shape))
-    weight.steps.copy_(sample_tensor(weight.steps.dtype, *weight.steps.shape) / weight.in_features)
-    if weight.scales is not None:
-        weight.scales.copy_(torch.arange(weight.scales.numel()).remainder_(7).view(weight.scales.shape))
+    kind, (blocks, words, outputs) = weight.kind, weight.factors.shape
+    step_words = 1 if kind.has_scales else words
+    steps = sample_tensor(kind.step_dtype, blocks, step_words, outputs, 2) / weight.in_features
+    weight.factors[:, :step_words] = steps.view(torch.int32)[..., 0].to(device)
+    if kind.has_scales:
+        scales = torch.arange(4 * blocks * (words - 1) * outputs).remainder_(7).to(torch.int8)
+        weight.factors[:, 1:] = scales.view(torch.int32).view(blocks, words - 1, outputs).to(device)
     return weight
 
 
@@ -249,6 +288,12 @@ def _unpack_mxfp4(blocks: Tensor) -> UnpackedBlocks:
     return UnpackedBlocks(_halves_of_bytes(blocks[..., 1:]), bits.view(torch.bfloat16))
 
 
+def _unpack_nf4(blocks: Tensor) -> UnpackedBlocks:
+    """As bitsandbytes packs codes, behind their largest number."""
+    quants = blocks[..., 2:]
+    return UnpackedBlocks(torch.stack((quants >> 4, quants & 15), dim=-1).flatten(-2), _halves(blocks, 0))
+
+
 def _unpack_k(blocks: Tensor, *, has_fifth_bit: bool = False) -> UnpackedBlocks:
     lower, minimums, upper = blocks[..., 4:16].unflatten(-1, (3, 4)).unbind(-2)
     scales = torch.cat((lower & 63, upper & 15 | (lower >> 2) & 48), dim=-1)
@@ -275,5 +320,6 @@ BLOCK_TYPES: Mapping[str, BlockType] = {
     "Q4_K": BlockType(144, _unpack_k, has_minimum=True, step=256),
     "Q5_K": BlockType(176, partial(_unpack_k, has_fifth_bit=True), 1, has_minimum=True, step=256),
     "Q6_K": BlockType(210, _unpack_q6_k, 2, offset=32, group=16, step=256),
-    "MXFP4": BlockType(17, _unpack_mxfp4, is_e2m1=True),
+    MXFP4: BlockType(17, _unpack_mxfp4, is_e2m1=True),
+    NF4: BlockType(34, _unpack_nf4, group=64, step=64, is_nf4=True),
 }

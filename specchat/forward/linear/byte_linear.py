@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from specchat.forward.cuda.kernel_trial import passes, triton_module
 from specchat.forward.linear.int4_linear import WORD_COUNTS
-from specchat.forward.linear.linear import PackedWeightLinear, is_right_product, tensor_bytes
+from specchat.forward.linear.linear import PackedWeightLinear, tensor_bytes, tried_product
 
 WORDS, BYTES_IN_WORD = WORD_COUNTS[0], 2
 BLOCK_BYTES = WORDS * BYTES_IN_WORD  # inputs of a block, and bytes of it for an output
@@ -46,7 +45,7 @@ class ByteWeight:
     @property
     def groups(self) -> Tensor:
         """The bits of the scales, as the kernel reads them. int32 [1, out]"""
-        return self.scales.view(torch.int32)[None]
+        return self.scales.view(torch.int32).unsqueeze(-2)
 
     @property
     def bytes(self) -> int:
@@ -69,16 +68,11 @@ class ByteLinear(PackedWeightLinear[ByteWeight]):
 @lru_cache
 def byte_matmul(device: torch.device, dtype: torch.dtype) -> ByteMatmul | None:
     """The kernel of this device; None without one, or when a test gives other results than dequantized weights."""
-    if (kernels := triton_module("triton_linear", device)) is None:
-        return None
-    multiply: ByteMatmul = kernels.packed_product
 
-    def is_right() -> bool:
+    def samples() -> list[ByteWeight]:
         outputs, inputs = 128, 5 * BLOCK_BYTES  # whole tiles and several splits, as in a model
         places = torch.arange(outputs * inputs).view(outputs, inputs) * 7 % 255 - 127
         numbers, scales = (places.to(torch.int8), (3.0 * places).to(torch.float8_e4m3fn)), torch.full((outputs,), 1e-3)
-        weights = [ByteWeight.pack(each.to(device), scales.to(device)) for each in numbers]
-        products = [(lambda rows, weight=weight: multiply(rows, weight, None)) for weight in weights]
-        return all(map(is_right_product, products, [each.dequantized(dtype) for each in weights]))
+        return [ByteWeight.pack(each.to(device), scales.to(device)) for each in numbers]
 
-    return multiply if passes(is_right, "kernels for 8-bit weights") else None
+    return tried_product("triton_linear.packed_product", device, dtype, samples, "8-bit weights")

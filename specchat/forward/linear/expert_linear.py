@@ -1,17 +1,31 @@
 """The linear layers of a mixture of experts: one for each expert, in the same format, chosen row by row.
 
 A pass reads each expert that any of its rows chose once, however many rows chose it. A row has the same bits in every
-batch where the layers of the experts are batch invariant. Knows tensors; knows no router, no network and no file.
+batch where the layers of the experts are batch invariant. On a GPU the experts are one stack, which kernels multiply
+without a wait of the host; passes over many rows take the layers one by one. Knows tensors; knows no router, no network
+and no file.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import torch
 from torch import Tensor
 
+from specchat.forward.batch import MASK_BITS
+from specchat.forward.cuda.kernel_trial import passes, triton_module
 from specchat.forward.linear.linear import QuantLinear
+
+if TYPE_CHECKING:
+    from specchat.forward.cuda.triton_experts import ExpertPairs
+
+FEW_ROWS = MASK_BITS  # of a pass in a CUDA graph
+tried_layouts = dict[object, bool]()  # of stacks, and whether the kernels are right for them
 
 
 @dataclass(frozen=True)
@@ -51,12 +65,45 @@ class RowsByExpert:
             by_choice[self.order] = outputs
         return by_choice.view(-1, self.choices, outputs.shape[1])
 
+    def weighted_sum(self, outputs: Tensor, weights: Tensor) -> Tensor:
+        """In the order of the choices: a sum over a dimension may depend on the rows. float32 [N, choices] -> [N, D]"""
+        parts = self.scatter(outputs).float() * weights[:, :, None]
+        total = parts[:, 0]
+        for choice in range(1, self.choices):
+            total = total + parts[:, choice]
+        return total.to(outputs.dtype)
+
 
 @dataclass(frozen=True)
 class ExpertLinear:
     """One linear layer of every expert."""
 
     experts: tuple[QuantLinear, ...]
+    stack: QuantLinear | None = None  # the same tensors with a first dimension, where kernels multiply all at once
+
+    @classmethod
+    def of(cls, linears: Iterable[QuantLinear], count: int, dtype: torch.dtype, device: torch.device) -> ExpertLinear:
+        """Layers that are made one after the other, for rows of this dtype. On a GPU each is moved to the stack."""
+        made, kernels = iter(linears), triton_module("triton_experts", device)
+        first = next(made)
+        if kernels is None or not isinstance(first, kernels.LAYERS):
+            return cls((first, *made))
+        stack = _with_tensors(lambda tensor: tensor.new_empty(count, *tensor.shape), first)
+        layout, experts, are_alike = _layout(first), list[QuantLinear](), True
+        for place, linear in enumerate(chain([first], made)):
+            are_alike = are_alike and _layout(linear) == layout
+            move = partial(lambda place, to, tensor: to[place].copy_(tensor), place)
+            experts.append(_with_tensors(move, stack, linear) if are_alike else linear)
+        stacked, key = cls(tuple(experts), stack), (layout, count, dtype)
+        if are_alike and key not in tried_layouts:
+            tried_layouts[key] = passes(lambda: kernels.are_right(stacked, dtype), "kernels for experts")
+        return stacked if are_alike and tried_layouts[key] else cls(stacked.experts)
+
+    def sort(self, chosen: Tensor) -> RowsByExpert | ExpertPairs:
+        """The choices of all rows, as passes over few rows or over many need them. [N, choices]"""
+        if self.stack is None or len(chosen) > FEW_ROWS:
+            return RowsByExpert.sort(chosen)
+        return triton_module("triton_experts", chosen.device).ExpertPairs.sort(chosen)
 
     @property
     def bytes(self) -> int:
@@ -64,9 +111,34 @@ class ExpertLinear:
 
     @property
     def is_batch_invariant(self) -> bool:
-        return all(expert.is_batch_invariant for expert in self.experts)
+        return self.stack is not None or all(expert.is_batch_invariant for expert in self.experts)
 
-    def __call__(self, rows: Tensor, by_expert: RowsByExpert) -> Tensor:
-        """Each row, sorted by expert, times the weight of its expert. [N * choices, in] -> [N * choices, out]"""
+    def __call__(self, rows: Tensor, by_expert: RowsByExpert | ExpertPairs) -> Tensor:
+        """What `by_expert` gathered times the weights of the experts. -> [N * choices, out]"""
+        if not isinstance(by_expert, RowsByExpert):
+            assert self.stack is not None, "`sort` says how"
+            return by_expert.product(self.stack, rows)
         parts = zip(by_expert.experts, rows.split(by_expert.counts), strict=True)
         return torch.cat([self.experts[expert](part) for expert, part in parts])
+
+
+Layer = TypeVar("Layer")
+
+
+def _with_tensors(change: Callable[..., object], part: Layer, *others: Layer) -> Layer:
+    """A layer, or a part of it, with what `change` makes of each of its tensors, and of those of others like it."""
+    if isinstance(part, Tensor):
+        return cast("Layer", change(part, *others))
+    if isinstance(part, tuple):
+        return cast("Layer", tuple(map(partial(_with_tensors, change), part, *others)))
+    if not is_dataclass(part) or isinstance(part, type):
+        return part
+    names = [each.name for each in fields(part)]
+    return replace(
+        part, **{name: _with_tensors(change, *(getattr(each, name) for each in (part, *others))) for name in names}
+    )
+
+
+def _layout(linear: QuantLinear) -> QuantLinear:
+    """Equal for layers whose tensors fit the same stack."""
+    return _with_tensors(lambda tensor: (tensor.shape, tensor.dtype), linear)

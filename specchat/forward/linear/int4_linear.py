@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from specchat.forward.cuda.kernel_trial import passes, triton_module
-from specchat.forward.linear.linear import PackedWeightLinear, is_right_product, sample_tensor, tensor_bytes
+from specchat.forward.linear.linear import PackedWeightLinear, sample_tensor, tensor_bytes, tried_product
 
 NUMBERS_IN_WORD, WORD_COUNTS = 4, (64, 32, 16)
 BLOCK_INPUTS = 128
@@ -74,7 +73,7 @@ class Int4Weight:
     @property
     def group_chunks(self) -> int:
         """The chunks of a group: a chunk is the inputs of one number of each word of a block."""
-        chunk, is_all = self.words.shape[2], self.group_size >= self.in_features
+        chunk, is_all = self.words.shape[-1], self.group_size >= self.in_features
         block_chunks = NUMBERS_IN_WORD * -(-self.group_size // (NUMBERS_IN_WORD * chunk))
         return min(self.group_size // chunk, block_chunks) if not is_all else block_chunks
 
@@ -111,15 +110,8 @@ class Int4Linear(PackedWeightLinear[Int4Weight]):
 @lru_cache
 def int4_matmul(device: torch.device, dtype: torch.dtype) -> Int4Matmul | None:
     """The kernel of this device; None without one, or when a test gives other results than dequantized weights."""
-    if (kernels := triton_module("triton_linear", device)) is None:
-        return None
-    multiply: Int4Matmul = kernels.packed_product
-
-    def is_right() -> bool:
-        weight = sample_weight().to(device)
-        return is_right_product(lambda rows: multiply(rows, weight, None), weight.dequantized(dtype))
-
-    return multiply if passes(is_right, "kernels for 4-bit weights") else None
+    sample = lambda: [sample_weight().to(device)]
+    return tried_product("triton_linear.packed_product", device, dtype, sample, "4-bit weights")
 
 
 def sample_weight() -> Int4Weight:

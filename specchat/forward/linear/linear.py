@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from specchat.devices import kind_of
+from specchat.forward.cuda.kernel_trial import passes, triton_module
 from specchat.forward.native.native_ops import Kernel, NativeBorderError, NativeKernels, data_pointer, native_kernels
 
 Linear = Callable[[Tensor], Tensor]  # [N, in] -> [N, out]
@@ -72,6 +73,8 @@ class PackedWeight(Protocol):
     @property
     def bytes(self) -> int: ...
 
+    def dequantized(self, dtype: torch.dtype) -> Tensor: ...
+
 
 Weight = TypeVar("Weight", bound=PackedWeight)
 
@@ -103,6 +106,21 @@ class FloatLinear(QuantLinear):
         return functional.linear(rows, self.weight, self.bias)
 
 
+FloatMatmul = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # [N, in], weight, bias -> [N, out]
+
+
+@dataclass(frozen=True)
+class TiledFloatLinear(FloatLinear):
+    """A float weight that a GPU multiplies in tiles of fixed sums."""
+
+    is_batch_invariant = True
+
+    multiply: FloatMatmul
+
+    def __call__(self, rows: Tensor, /) -> Tensor:
+        return self.multiply(rows, self.weight, self.bias)
+
+
 @dataclass(frozen=True)
 class NativeLinear(QuantLinear):
     """A float weight, packed for the kernel of `native_linear.cpp`: [blocks, words, lanes, numbers in 32 bits]."""
@@ -114,6 +132,13 @@ class NativeLinear(QuantLinear):
     in_features: int
     out_features: int
     kernel: Kernel
+
+    def __getstate__(self) -> dict[str, object]:
+        """For a file: the kernel is that of the process that reads it."""
+        return {name: value for name, value in vars(self).items() if name != "kernel"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, kernel=linear_kernel(native_kernels(), state["weight"].dtype))
 
     @classmethod
     def pack(cls, weight: Tensor, bias: Tensor | None, lanes: int, kernel: Kernel) -> NativeLinear:
@@ -172,6 +197,19 @@ def float_linear(weight: Tensor, bias: Tensor | None = None) -> QuantLinear:
     return FloatLinear(weight, bias)
 
 
+def invariant_linear(weight: Tensor, bias: Tensor | None = None) -> QuantLinear:
+    """A float weight so small that it costs nothing to give a row the same bits in every batch, where a kernel does."""
+    multiply = float_matmul(weight.device, weight.dtype)
+    return TiledFloatLinear(weight, bias, multiply) if multiply else float_linear(weight, bias)
+
+
+@lru_cache
+def float_matmul(device: torch.device, dtype: torch.dtype) -> FloatMatmul | None:
+    """The kernel of this device; None without one, or when a test gives other results than torch."""
+    sample = lambda: [sample_tensor(dtype, 128, 5 * 64).to(device)]
+    return tried_product("triton_linear.float_product", device, dtype, sample, "float weights")
+
+
 @lru_cache
 def linear_kernel(native: NativeKernels, dtype: torch.dtype) -> Kernel | None:
     """The native kernel for this dtype; None when there is none, or when a test gives other results than torch."""
@@ -184,6 +222,22 @@ def linear_kernel(native: NativeKernels, dtype: torch.dtype) -> Kernel | None:
     ours = linear(rows)
     is_invariant = all(torch.equal(linear(rows[:count]), ours[:count]) for count in (1, 2, 5, 16))
     return kernel if is_invariant and torch.allclose(ours, expected, tolerance, tolerance) else None
+
+
+def tried_product(
+    name: str, device: torch.device, dtype: torch.dtype, samples: Callable[[], Iterable[Weight | Tensor]], kind: str
+) -> Callable[[Tensor, Any, Tensor | None], Tensor] | None:
+    """The kernel MODULE.FUNCTION of this device; None without one, or where it is not right for a sample of weights."""
+    module, _dot, function = name.partition(".")
+    if (kernels := triton_module(module, device)) is None:
+        return None
+    multiply = getattr(kernels, function)
+
+    def is_right(weight: Weight | Tensor) -> bool:
+        floats = weight if isinstance(weight, Tensor) else weight.dequantized(dtype)
+        return is_right_product(lambda rows: multiply(rows, weight, None), floats)
+
+    return multiply if passes(lambda: all(map(is_right, samples())), f"kernels for {kind}") else None
 
 
 @torch.inference_mode()

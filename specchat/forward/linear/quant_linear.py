@@ -6,7 +6,7 @@
 | `int8` | blocks of Q8_0 (`packed_linear.py`), else as `fp8` | W8A16 (`byte_linear.py`), else as `fp8` on a CPU |
 | `gguf` | the blocks of a GGUF file as they are (`packed_linear.py`) | the same by Triton (`block_linear.py`) |
 | `fp8` | e4m3, dequantized in every pass | W8A16, else as on a CPU |
-| `nf4` | packed by bitsandbytes with AVX512-BF16, else dequantized in every pass | bitsandbytes' `gemm_4bit` |
+| `nf4` | packed by bitsandbytes with AVX512-BF16, else dequantized in every pass | as `gguf`, else bitsandbytes |
 | `nf4-double` | as `nf4`: packing undoes the double quantization | the scales of blocks have 8 bits too |
 
 Knows tensors and what the hardware can do; knows no network and no file.
@@ -27,9 +27,17 @@ from torch.nn import functional
 from specchat.devices import GGUF_FORMAT, kind_of, missing_triton
 from specchat.errors import ModelError, first_line
 from specchat.forward.cuda.kernel_trial import triton_module
+from specchat.forward.linear.block_linear import NF4, block_linear
 from specchat.forward.linear.byte_linear import ByteLinear, ByteWeight, byte_matmul
 from specchat.forward.linear.linear import TILE, QuantLinear, WeightSource, float_linear, tensor_bytes
-from specchat.forward.linear.packed_linear import GROUP, INT8_MAX, blocks_of_8_bits, multiplies_blocks, packed_linear
+from specchat.forward.linear.packed_linear import (
+    GROUP,
+    INT8_MAX,
+    StoredBlocks,
+    blocks_of_8_bits,
+    multiplies_blocks,
+    packed_linear,
+)
 from specchat.forward.native.native_ops import native_kernels
 
 BLOCKS_OF_8_BITS = "q8_0"
@@ -95,6 +103,23 @@ class Nf4Linear(QuantLinear):
         return _bitsandbytes().matmul_4bit(rows, self.weight, quant_state=self.quant_state, bias=self.bias)
 
 
+def with_own_kernel(linear: QuantLinear) -> QuantLinear:
+    """4-bit weights of bitsandbytes for our kernel, where a GPU has it: theirs is slow for more than one row."""
+    if type(linear) is not Nf4Linear or (state := linear.quant_state).blocksize != NF4_BLOCK_SIZES[0]:
+        return linear
+    (outputs, inputs), absmax = state.shape, state.absmax
+    if state.nested:
+        absmax = _bitsandbytes().functional.dequantize_blockwise(absmax, state.state2) + state.offset
+    steps = absmax.half().view(torch.uint8).view(outputs, -1, 2)
+    codes = linear.weight.view(outputs, steps.shape[1], -1)
+
+    def read_rows(first: int, last: int) -> Tensor:
+        return torch.cat((steps[first:last], codes[first:last]), dim=2).flatten(1)
+
+    blocks = [StoredBlocks(NF4, (outputs, inputs), read_rows)]
+    return block_linear(blocks, state.dtype, linear.weight.device, linear.bias) or linear
+
+
 class Nf4DequantizedLinear(Nf4Linear):
     """A 4-bit weight on a CPU without a kernel for it: parts that fit the cache are dequantized in every pass."""
 
@@ -146,11 +171,8 @@ def _nf4_block(inputs: int) -> int | None:
 
 
 def _int8_linear(source: WeightSource, bias: Tensor | None) -> QuantLinear:
-    if (linear := _byte_linear(source, bias, torch.int8, INT8_MAX)) is not None:
-        return linear
-    if (packed := _packed_linear_of_8_bits(source, bias)) is not None:
-        return packed
-    return DequantizedLinear(*_quantized_rows(source, torch.int8, INT8_MAX), bias)
+    linear = _byte_linear(source, bias, torch.int8, INT8_MAX) or _packed_linear_of_8_bits(source, bias)
+    return linear or DequantizedLinear(*_quantized_rows(source, torch.int8, INT8_MAX), bias)
 
 
 def _byte_linear(source: WeightSource, bias: Tensor | None, dtype: torch.dtype, max_value: int) -> QuantLinear | None:
@@ -180,9 +202,8 @@ def _quantized_rows(source: WeightSource, dtype: torch.dtype, max_value: int) ->
 def _fp8_linear(source: WeightSource, bias: Tensor | None) -> QuantLinear:
     if not can_quantize(*source.shape, "fp8"):
         return float_linear(source.all_rows(), bias)
-    if (linear := _byte_linear(source, bias, FP8, FP8_MAX)) is not None:
-        return linear
-    return DequantizedLinear(*_quantized_rows(source, FP8, FP8_MAX), bias)
+    linear = _byte_linear(source, bias, FP8, FP8_MAX)
+    return linear or DequantizedLinear(*_quantized_rows(source, FP8, FP8_MAX), bias)
 
 
 def _nf4_linear(source: WeightSource, bias: Tensor | None, double_quant: bool = False) -> QuantLinear:

@@ -42,6 +42,9 @@ class RopeAngles:
         """Those of some rows of a table."""
         return RopeAngles(self.cos[rows], self.sin[rows])
 
+    def to(self, device: torch.device) -> RopeAngles:
+        return RopeAngles(self.cos.to(device), self.sin.to(device))
+
 
 @dataclass(frozen=True)
 class AttentionKind:
@@ -220,6 +223,7 @@ class DecoderStack:
     ops: TorchOps
     attention_kinds: Sequence[AttentionKind]  # a layer says which it has
     per_layer_input: PerLayerInput | None = None
+    first_layer: int = 0  # of the network: those before it are in another stack
 
     @property
     def sliding_windows(self) -> frozenset[int | None]:
@@ -231,16 +235,19 @@ class DecoderStack:
     ) -> HiddenStates:
         """Run the first layers, then the final norm. [N, D]; with a per-layer input [N, D + L * P]
 
+        Behind the hidden states come those of earlier stacks that the output contains: [N, D + states * D].
         `attention_input` replaces the normalized hidden states as input of the first attention. [N, inputs * D]
         """
         contexts = [LayerContext(kind.ops, batch, kind.rope(batch.positions)) for kind in self.attention_kinds]
         vectors: Sequence[Tensor] = ()
         if self.per_layer_input is not None:
             hidden_states, vectors = self.per_layer_input.split(hidden_states, self.ops)
-        layers, by_layer = self.layers[: depth.layers], {0: hidden_states}
+        layers, earlier = self.layers[: max(depth.layers - self.first_layer, 0)], depth.states_before(self.first_layer)
+        hidden_states, *states = (each.contiguous() for each in hidden_states.chunk(1 + len(earlier), dim=-1))
+        by_layer = {self.first_layer: hidden_states, **dict(zip(earlier, states, strict=True))}
         norms = (*(layer.input_layernorm for layer in layers), self.norm)
         normed = self._norm(hidden_states, norms[0]) if attention_input is None else attention_input
-        for index, layer in enumerate(layers):
+        for index, (layer, next_norm) in enumerate(zip(layers, norms[1:], strict=True), self.first_layer):
             output = layer.self_attn(normed, contexts[layer.attention_kind], index, layer.sliding_window)
             output = self._norm(output, layer.attention_output_norm)
             hidden_states, normed = self._add(hidden_states, layer.scaled(output), layer.post_attention_layernorm)
@@ -249,7 +256,7 @@ class DecoderStack:
                 hidden_states = hidden_states + layer.scaled(output)
                 output = layer.per_layer_gate(hidden_states, vectors[index], self.ops)
             output = layer.scaled(output)
-            hidden_states, normed = self._add(hidden_states, output, norms[index + 1], layer.output_scale)
+            hidden_states, normed = self._add(hidden_states, output, next_norm, layer.output_scale)
             if index + 1 in depth.hidden_state_layers:
                 by_layer[index + 1] = hidden_states
         by_layer[FINAL_NORM] = normed

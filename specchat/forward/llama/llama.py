@@ -6,7 +6,7 @@ tensors; knows no file.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 
 import torch
@@ -20,15 +20,8 @@ from specchat.engine.model import CaptureProgress, ModelOutput, SampledOutput
 from specchat.engine.penalties import SeenTokens
 from specchat.engine.sampling import NO_NOISE, DeviceNoise, LogitRows, NoiseInputs, Sampler
 from specchat.engine.tree import DraftTree
-from specchat.forward.attention import AttentionMask, build_attention_mask
-from specchat.forward.batch import (
-    BatchLimits,
-    ForwardBatch,
-    ForwardDepth,
-    HiddenStates,
-    Nodes,
-    chain_nodes,
-)
+from specchat.forward.attention import AttentionMask
+from specchat.forward.batch import BatchLimits, ForwardBatch, ForwardDepth, HiddenStates, Nodes, chain_nodes
 from specchat.forward.cuda.cuda_graphs import CudaGraphs, GraphedNetwork, GraphSettings, PassOutput
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
 from specchat.forward.linear.expert_linear import ExpertLinear
@@ -36,7 +29,8 @@ from specchat.forward.linear.linear import Linear, QuantLinear
 from specchat.forward.llama.decoder_layer import AttentionKind, DecoderLayer, PerLayerInput, RopeAngles
 from specchat.forward.llama.embedding_rows import EmbeddingTable
 from specchat.forward.llama.gated_delta_net import DeltaNetSizes, RecurrentPass
-from specchat.forward.llama.moe import ExpertSizes
+from specchat.forward.llama.moe import ExpertSizes, MixtureOfExperts
+from specchat.forward.llama.network_part import NetworkPart
 from specchat.forward.llama.variations import LayerShape, Scaling
 from specchat.forward.native.native_sampling import can_sample, sample_rows
 from specchat.forward.native.native_stack import NativeStack, decoder_stack
@@ -87,7 +81,7 @@ class Dimensions:
 
 @dataclass(frozen=True)
 class Weights:
-    """All weights. The embedding may be on the CPU while everything else is on a GPU."""
+    """All weights. The embedding and the first layers may be on the CPU while everything else is on a GPU."""
 
     embedding: EmbeddingTable  # [V, D]
     layers: list[DecoderLayer]
@@ -95,8 +89,16 @@ class Weights:
     lm_head: Linear  # -> V
     ropes: tuple[RopeAngles, ...]  # of each kind of attention, for every position of the context window
     attentions: tuple[AttentionDimensions, ...]  # of each kind of attention; a layer says which it has
-    bytes: int
+    bytes: int  # in memory
     per_layer_input: PerLayerInput | None = None
+    cpu_layers: int = 0
+    check_files: Callable[[], None] | None = None  # of weights that stay in files: ModelError where one has changed
+
+    @property
+    def are_capturable(self) -> bool:
+        """Whether a pass needs no answer of the device: elsewhere the host must know which experts a row chose."""
+        mlps = (layer.mlp for layer in self.layers[self.cpu_layers :])
+        return all(each.is_on_device for each in mlps if isinstance(each, MixtureOfExperts))
 
 
 class LlamaModel:
@@ -122,13 +124,16 @@ class LlamaModel:
         self.device, self._like = weights.norm.device, weights.norm
         self._embedding_scale = torch.tensor(self.scaling.embeddings).to(self._like.dtype).item()  # as transformers
         is_capturable = graphs is None or kind_of(self.device).has_kernels  # native kernels are not
-        ops = _fused_ops(weights.attentions, self._like if is_capturable and _have_one_dtype(weights) else None)
+        has_one_dtype, on_cpu = _have_one_dtype(weights), torch.empty(0, dtype=self._like.dtype)
+        ops = _fused_ops(weights.attentions, self._like if is_capturable and has_one_dtype else None)
+        cpu_ops = _fused_ops(weights.attentions, on_cpu if has_one_dtype else None) if weights.cpu_layers else []
         self.ops = ops[0]  # they differ in attention only
         parts = (*weights.layers, weights.per_layer_input, weights.lm_head)
         has_invariant_linears = isinstance(weights.lm_head, QuantLinear) and all(map(_is_invariant, parts))
-        self.is_batch_invariant = all(each.is_batch_invariant for each in ops) and has_invariant_linears
-        # an expert computes as many rows as chose it, whatever the number of rows of the pass
-        self.is_exact = self.is_batch_invariant or (limits.exact and dimensions.experts is None)
+        self.is_batch_invariant = all(each.is_batch_invariant for each in (*ops, *cpu_ops)) and has_invariant_linears
+        # an expert alone computes as many rows as chose it, whatever the number of rows of the pass
+        has_equal_passes = dimensions.experts is None or (weights.are_capturable and not weights.cpu_layers)
+        self.is_exact = self.is_batch_invariant or (limits.exact and has_equal_passes)
         self.limits = limits = replace(limits, exact=limits.exact and not self.is_batch_invariant)
         self.prefill_chunk, self.max_rows, self.supports_trees = limits.prefill_chunk, limits.max_rows, not limits.exact
         self.context_window, self.vocab_size, self.bytes = context_window, dimensions.vocab_size, weights.bytes
@@ -136,17 +141,24 @@ class LlamaModel:
         self.attention_windows = tuple(layer.sliding_window for layer in weights.layers)
         self.hidden_state_layers: tuple[int, ...] = ()
         self._full_depth = ForwardDepth(self.layer_count)
-        self._queries_per_kv = {
-            layer.sliding_window: dimensions.heads // weights.attentions[layer.attention_kind].kv_heads
-            for layer in weights.layers
-        }
-        kinds = [AttentionKind(each, rope.at) for each, rope in zip(ops, weights.ropes, strict=True)]
-        self._stack = decoder_stack(weights.layers, weights.norm, self.ops, kinds, weights.per_layer_input)
-        layout = KVLayout(dimensions.kv_shapes, self._like.dtype, self.device, has_int8_kv)
+        self._part = self._network_part(weights.cpu_layers, self.layer_count, ops, self._like)
+        self._cpu_part = self._network_part(0, weights.cpu_layers, cpu_ops, on_cpu) if weights.cpu_layers else None
+        self._stack = self._part.stack
+        layout = KVLayout(dimensions.kv_shapes, self._like.dtype, self.device, has_int8_kv, weights.cpu_layers)
         arena = KVArena(layout, graphs.arena_rows) if graphs is not None else None
         self.pool = KVPool(layout, arena=arena)
         self.graphs = None if graphs is None or arena is None else self._cuda_graphs(graphs, arena)
         self.joins_texts = self.is_batch_invariant and isinstance(self._stack, NativeStack) and self.graphs is None
+
+    def _network_part(self, first: int, last: int, ops: Sequence[TorchOps], like: Tensor) -> NetworkPart:
+        weights, heads = self.weights, self.dimensions.heads
+        kinds = [AttentionKind(each, rope.to(like.device).at) for each, rope in zip(ops, weights.ropes, strict=True)]
+        layers, norm = weights.layers[first:last], weights.norm if last == self.layer_count else None
+        queries_per_kv = {
+            layer.sliding_window: heads // weights.attentions[layer.attention_kind].kv_heads for layer in layers
+        }
+        stack = decoder_stack(layers, norm, ops[0], kinds, weights.per_layer_input, first)
+        return NetworkPart(stack, self.limits, queries_per_kv, like)
 
     def _cuda_graphs(self, settings: GraphSettings, arena: KVArena) -> CudaGraphs:
         """The graphs of passes over few nodes; none is captured yet."""
@@ -157,12 +169,10 @@ class LlamaModel:
             return PassOutput(logits, states.selected, noise.sample(logits))
 
         def attention_mask(allowed: Tensor, window: int | None) -> AttentionMask:
-            return AttentionMask(allowed, self._queries_per_kv[window], self._like)
+            return AttentionMask(allowed, self._part.queries_per_kv[window], self._like)
 
         windows, reads_rows = self._stack.sliding_windows, self.ops.reads_cache_rows
-        network = GraphedNetwork(
-            compute, self._embed_nodes([]), windows, attention_mask, reads_rows, self._recurrent_pass
-        )
+        network = GraphedNetwork(compute, self._no_rows, windows, attention_mask, reads_rows, self._recurrent_pass)
         return CudaGraphs(settings.capture, arena, network, exact=self.limits.exact)
 
     def _recurrent_pass(self, _ancestors: Tensor) -> RecurrentPass | None:
@@ -202,7 +212,10 @@ class LlamaModel:
 
     @torch.inference_mode()
     def compute_logits(self, hidden_states: Tensor) -> Tensor:
-        return self.weights.lm_head(hidden_states)
+        logits = self.weights.lm_head(hidden_states)
+        if self.weights.check_files is not None:  # after all of a pass, and before anything of it is committed
+            self.weights.check_files()
+        return logits
 
     def _scaled_logits(self, hidden_states: Tensor) -> Tensor:
         """Logits as tokens are sampled from them."""
@@ -230,7 +243,7 @@ class LlamaModel:
     def forward_texts(self, trees: Sequence[tuple[DraftTree, KVCache]]) -> list[ModelOutput]:
         assert isinstance(self._stack, NativeStack), "`joins_texts` says no"
         counts = [len(tree) for tree, _cache in trees]
-        batches = [self._forward_batch(self.limits.nodes(tree), cache) for tree, cache in trees]
+        batches = [self._part.batch(self.limits.nodes(tree), cache) for tree, cache in trees]
         rows = self._embed_nodes([token for tree, _cache in trees for token in tree.tokens])
         states = self._stack.program.run(rows, batches, self._full_depth)
         selected = states.selected.split(counts) if states.selected is not None else [None] * len(counts)
@@ -272,14 +285,25 @@ class LlamaModel:
         graphs = self.graphs
         if graphs is None or graphs.is_disabled or graphs.width_for(len(nodes.depths)) is None:
             return None
-        return graphs.run(nodes, self._embed_nodes(nodes.tokens), cache, depth, noise)
+        return graphs.run(nodes, self._rows(nodes, cache, depth), cache, depth, noise)
 
     def _forward(
         self, nodes: Nodes, cache: KVCache, depth: ForwardDepth, recurrent: RecurrentPass | None = None
     ) -> HiddenStates:
-        """A row is computed alike in a tree and in a prompt; only what recurrent layers keep of it differs."""
-        batch = self._forward_batch(nodes, cache)
-        return self._stack.forward(self._embed_nodes(nodes.tokens), replace(batch, recurrent=recurrent), depth)
+        return self._part.forward(self._rows(nodes, cache, depth), nodes, cache, depth, recurrent)
+
+    @torch.inference_mode()
+    def _rows(self, nodes: Nodes, cache: KVCache, depth: ForwardDepth) -> Tensor:
+        """What the layers on the device read: embeddings, or what the layers on the CPU make of them."""
+        rows, part = self._embed_nodes(nodes.tokens), self._cpu_part
+        if part is None:
+            return rows
+        return part.rows_for_next(rows, nodes, cache, depth).to(self.device, non_blocking=True)
+
+    def _no_rows(self, depth: ForwardDepth) -> Tensor:
+        """No rows for a depth, with the size and dtype of `_rows`."""
+        rows = self._embed_nodes([])
+        return rows.repeat(1, 1 + len(depth.states_before(self.weights.cpu_layers)))
 
     @torch.inference_mode()
     def _embed_nodes(self, tokens: list[int] | Tensor) -> Tensor:
@@ -289,16 +313,6 @@ class LlamaModel:
         if per_layer_input is None:
             return rows
         return torch.cat((rows, per_layer_input.embed(on_device, self.device)), dim=-1)
-
-    def _forward_batch(self, nodes: Nodes, cache: KVCache) -> ForwardBatch:
-        host_batch = self.limits.batch_for_nodes(nodes, cache)
-        cache_rows = host_batch.cache_rows(cache, self.device) if self.ops.reads_cache_rows else None
-        masks = {
-            window: build_attention_mask(host_batch, window, queries_per_kv, self._like)
-            for window, queries_per_kv in self._queries_per_kv.items()
-            if cache_rows is None
-        }
-        return replace(host_batch.to_device(cache, masks, self.device), cache_rows=cache_rows)
 
 
 def _fused_ops(attentions: tuple[AttentionDimensions, ...], like: Tensor | None) -> list[TorchOps]:

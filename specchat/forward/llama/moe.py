@@ -6,16 +6,20 @@ shared expert, which computes every row. Targets and heads run this MLP. Knows t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from specchat.forward.fused_ops import TorchOps
-from specchat.forward.linear.expert_linear import ExpertLinear, RowsByExpert
+from specchat.forward.linear.expert_linear import ExpertLinear
 from specchat.forward.linear.linear import Linear
 from specchat.forward.llama.decoder_layer import GatedMlp
 from specchat.forward.llama.variations import SILU, Activation
+from specchat.forward.native.native_mixture import NativeMixture
+from specchat.forward.native.native_ops import DTYPE_NAMES
 
 
 @dataclass(frozen=True)
@@ -89,14 +93,30 @@ class MixtureOfExperts:
     shared: SharedExpert | None = None
     activation: Activation = SILU
 
+    @property
+    def is_on_device(self) -> bool:
+        """Whether passes over few rows do not wait for the choice of experts."""
+        return self.gate_up_proj.stack is not None and self.down_proj.stack is not None
+
+    @cached_property
+    def native(self) -> Mapping[torch.dtype, NativeMixture]:
+        """What computes the experts of all rows in one call, by the dtype of rows; none where kernels do not."""
+        routing, experts = self.router.routing, (self.gate_up_proj.experts, self.down_proj.experts)
+        if type(routing) is not Routing:  # another may choose in another way
+            return {}
+        rules = routing.experts_per_token, routing.is_topk_normalized, self.activation
+        made = {dtype: NativeMixture.of(self.router.linear, *experts, *rules, dtype) for dtype in DTYPE_NAMES}
+        return {dtype: mixture for dtype, mixture in made.items() if mixture is not None}
+
     def __call__(self, rows: Tensor, ops: TorchOps) -> Tensor:
+        native = self.native.get(rows.dtype)
+        output = self.sum_of_experts(rows, ops) if native is None else native(rows)
+        return output if self.shared is None else output + self.shared(rows, ops)
+
+    def sum_of_experts(self, rows: Tensor, ops: TorchOps) -> Tensor:
+        """The same without the shared expert, by one call for each expert."""
         selection = self.router(rows)
-        by_expert = RowsByExpert.sort(selection.experts)
+        by_expert = self.gate_up_proj.sort(selection.experts)
         gate_up = self.gate_up_proj(by_expert.gather(rows), by_expert)
         inner = ops.activate_and_mul(gate_up, self.activation)
-        parts = by_expert.scatter(self.down_proj(inner, by_expert)).float() * selection.weights[:, :, None]
-        output = parts[:, 0]  # in the order of its choices: a sum over a dimension may depend on the rows
-        for choice in range(1, by_expert.choices):
-            output = output + parts[:, choice]
-        output = output.to(rows.dtype)
-        return output if self.shared is None else output + self.shared(rows, ops)
+        return by_expert.weighted_sum(self.down_proj(inner, by_expert), selection.weights)

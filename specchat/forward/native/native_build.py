@@ -67,13 +67,9 @@ class InstructionSet:
 _AVX512 = ("-march=x86-64-v4", "-mprefer-vector-width=512")
 _VNNI = (*_AVX512, "-mavx512vnni")
 _BFLOAT16 = (*_VNNI, "-mavx512bf16")
+_AMX = (*_BFLOAT16, "-mamx-tile", "-mamx-bf16", "-mamx-int8")
 INSTRUCTION_SETS = (
-    InstructionSet(
-        "avx512-amx",
-        "AVX512",
-        frozenset({"VNNI", "BF16", "AMX"}),
-        (*_BFLOAT16, "-mamx-tile", "-mamx-bf16", "-mamx-int8"),
-    ),
+    InstructionSet("avx512-amx", "AVX512", frozenset({"VNNI", "BF16", "AMX"}), _AMX),
     InstructionSet("avx512-bf16", "AVX512", frozenset({"VNNI", "BF16"}), _BFLOAT16),
     InstructionSet("avx512-vnni", "AVX512", frozenset({"VNNI"}), _VNNI),
     InstructionSet("avx512", "AVX512", frozenset(), _AVX512),

@@ -19,6 +19,14 @@ struct PackedPart {
     int64_t outputs, format, offset;
 };
 
+// Rows that follow those of the product before, times the parts of a layer, one above the other.
+struct PackedProduct {
+    const PackedPart* parts;
+    int64_t part_count;
+    const void* bias;  // or null
+    int64_t count;     // of rows
+};
+
 // Rules of sampling (engine/sampling.py).
 struct Rules {
     double temperature, top_p, min_p;  // 0: the highest logit; 1 and 0: nothing is left out
@@ -43,6 +51,15 @@ using Linear = void(const T* rows, const uint32_t* weights, const T* bias, T* ou
 template <class T>
 using PackedLinear = void(const T* rows, const PackedPart* parts, int64_t part_count, const T* bias, T* out,
                           int64_t count, int64_t inputs, int64_t outputs, int64_t threads);
+
+// rows [all counts, inputs], or [count, inputs] that all products have -> out [all counts, outputs]
+template <class T>
+using PackedProducts = void(const T* rows, const PackedProduct* products, int64_t product_count, T* out, int64_t inputs,
+                            int64_t outputs, int64_t has_same_rows, int64_t threads);
+
+// rows [count, hidden size] -> out, the same
+template <class T>
+using MixtureOfExperts = void(const T* rows, const struct Mixture* mixture, T* out, int64_t count, int64_t threads);
 
 template <class T, class Stored = T>
 using QkNormRope = void(const T* states, const T* q_norm, const T* k_norm, const T* v_norm, const T* cos, const T* sin,
@@ -72,6 +89,8 @@ using AttentionInt8 = Attention<T, int8_t>;
     DO(ActivateAndMul, gelu_and_mul)     \
     DO(Linear, linear)                   \
     DO(PackedLinear, packed_linear)      \
+    DO(PackedProducts, packed_products)  \
+    DO(MixtureOfExperts, mixture_of_experts) \
     DO(QkNormRope, qk_norm_rope)         \
     DO(Attention, attention)             \
     DO(QkNormRopeInt8, qk_norm_rope_int8) \

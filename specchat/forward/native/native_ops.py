@@ -10,7 +10,8 @@ from __future__ import annotations
 import ctypes
 import os
 import subprocess
-from collections.abc import Callable, Sequence
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,32 +29,9 @@ from specchat.forward.native.native_build import (
     instruction_sets,
 )
 
-_POINTER, _INT64, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
-_QK_NORM_ROPE = (_POINTER,) * 9 + (_INT64, _INT, _INT, _INT, _INT, _INT64, _FLOAT, _FLOAT)
-_ATTENTION = (_POINTER,) * 5 + (_INT64,) + (_INT,) * 3 + (_INT64,) * 3 + (_FLOAT, _FLOAT, _POINTER)
-ARGUMENT_TYPES = {
-    "rms_norm": (_POINTER,) * 3 + (_INT64, _INT64, _FLOAT, _FLOAT),
-    "add_rms_norm": (_POINTER,) * 5 + (_INT64, _INT64, _FLOAT, _FLOAT),
-    "silu_and_mul": (_POINTER,) * 2 + (_INT64, _INT64),
-    "gelu_and_mul": (_POINTER,) * 2 + (_INT64, _INT64),
-    "clamped_swiglu": (_POINTER,) * 2 + (_INT64, _INT64, _FLOAT, _FLOAT),
-    "sigmoid_gate": (_POINTER,) * 3 + (_INT64, _INT64),
-    "soft_cap": (_POINTER,) * 2 + (_INT64, _INT64, _FLOAT),
-    "qk_norm_rope": _QK_NORM_ROPE,
-    "attention": _ATTENTION,
-    "qk_norm_rope_int8": _QK_NORM_ROPE,  # over a KV cache in 8 bits
-    "attention_int8": _ATTENTION,
-    "linear": (_POINTER,) * 4 + (_INT64,) * 4,
-    "packed_linear": (_POINTER, _POINTER, _INT64, _POINTER, _POINTER) + (_INT64,) * 4,
-    "decoder_stack": (_POINTER,) * 2,
-    "sample_rows": (_POINTER,) * 5 + (_INT64,) * 4,
-    "rank_rows": (_POINTER,) * 6 + (_INT64,) * 4,
-    "draft_tree": (_POINTER,) * 3,
-    "gated_delta": (_POINTER,) * 9 + (_INT64,) * 7,
-    "delta_gates": (_POINTER,) * 5 + (_INT64,) * 2,
-    "gated_rms_norm": (_POINTER,) * 4 + (_INT64, _INT64, _FLOAT),
-    "convolution": (_POINTER,) * 5 + (_INT64,) * 3 + (_INT,),
-}
+_POINTER, _INT64 = ctypes.c_void_p, ctypes.c_int64
+_TYPES = {"p": _POINTER, "q": _INT64, "i": ctypes.c_int, "f": ctypes.c_float}
+ARGUMENTS: Mapping[str, str] = tomllib.loads(Path(__file__).with_name("native_arguments.toml").read_text("utf-8"))
 DTYPE_NAMES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 NO_MESSAGE = "no error message"
 INSTALL_COMPILER = "install a C++ compiler, such as g++ or clang"
@@ -74,16 +52,17 @@ class NativeKernels:
         """Outputs of a linear layer that are computed together; 0 without a library."""
         return int(self.library.lanes()) if self.library is not None else 0
 
-    def call(self, name: str, *arguments: int) -> int:
+    def call(self, name: str, *arguments: int | bytes) -> int:
         """A function without a dtype, such as the size of a structure; addresses are numbers. Needs a library."""
         assert self.library is not None
-        return ctypes.CFUNCTYPE(_INT64, *(_INT64,) * len(arguments))((name, self.library))(*arguments)
+        types = (_POINTER if isinstance(each, bytes) else _INT64 for each in arguments)
+        return ctypes.CFUNCTYPE(_INT64, *types)((name, self.library))(*arguments)
 
     def kernel(self, name: str, dtype: torch.dtype) -> Kernel | None:
-        """One of ARGUMENT_TYPES for a dtype; None when it does not exist."""
+        """One of ARGUMENTS for a dtype; None when it does not exist."""
         if self.library is None or dtype not in DTYPE_NAMES:
             return None
-        function_type = ctypes.CFUNCTYPE(None, *ARGUMENT_TYPES[name])
+        function_type = ctypes.CFUNCTYPE(None, *(_TYPES[each] for each in ARGUMENTS[name]))
         return function_type.in_dll(self.library, f"{name}_{DTYPE_NAMES[dtype]}")
 
     def require_kernel(self, name: str, dtype: torch.dtype) -> Kernel:

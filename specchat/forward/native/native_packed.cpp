@@ -13,6 +13,8 @@
 // Formats with super-blocks have half floats for each 256 inputs and bytes for each group.
 // The groups of BLOCKS blocks take turns: they are multiplied together, so that an activation is loaded once for all.
 
+#include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <vector>
 
@@ -31,6 +33,7 @@ constexpr int OUTPUTS = BLOCKS * LANES;
 constexpr int ROW_BLOCK = 16;     // rows whose groups lie together: a tile of AMX
 constexpr int TILE_MIN_ROWS = 5;  // fewer take longer with tiles than with vectors
 constexpr int64_t MIN_SHARED_GROUPS = 256;  // with fewer to quantize, waking a thread takes longer than the work
+constexpr int64_t SHARED_BLOCKS = 8;  // that a thread multiplies before it takes others
 constexpr int ADDED_ROWS = 4;     // whose sums are in registers together
 constexpr int CHUNK = 4;          // products of tiles that are under way together
 
@@ -1107,55 +1110,127 @@ void with_file_format(int64_t number, const Run& run) {
     }
 }
 
-// The outliers of all groups, of which most have none (input -1), as a RowBlock has them.
-const Outlier* sort_outliers(const Outlier* outliers, const RowLayout& layout, std::vector<Outlier>& sorted,
-                             std::vector<int64_t>& starts) {
-    sorted.clear();
-    starts.resize(size_t(layout.count + 1));
-    for (int64_t first = 0, count; first < layout.count; first += count) {
-        const int64_t block = first / ROW_BLOCK * ROW_BLOCK;
-        count = rows_together(block + layout.height(block) - first);
-        starts[size_t(first)] = int64_t(sorted.size());
-        for (int64_t group = 0; group < layout.groups; group++)
-            for (int64_t row = 0; row < count; row++) {
-                const Outlier& outlier = outliers[(first + row) * layout.groups + group];
-                if (outlier.input >= 0) sorted.push_back({outlier.input, int32_t(row), outlier.number});
+// Quantized rows of a pass: sets of rows, one after the other, each in a layout of its own.
+class RowSets {
+   public:
+    // rows [all counts, inputs]
+    template <class T>
+    void quantize(const T* rows, const int64_t* counts, int64_t set_count, int64_t groups, int64_t threads) {
+        sets.clear();
+        int64_t all = 0;
+        for (int64_t set = 0; set < set_count; all += counts[set++]) sets.push_back({all, {counts[set], groups}});
+        const int64_t readable = all * groups + CHUNK * ROW_BLOCK;  // tiles are read as a whole
+        sized(integers, readable * GROUP);
+        sized(scales, readable);
+        sized(outliers, all * groups);
+        in_parallel(all * groups < MIN_SHARED_GROUPS ? 1 : threads, [&](int64_t share, int64_t shares) {
+            const int64_t first = all * groups * share / shares, last = all * groups * (share + 1) / shares;
+            for (const RowSet& set : sets) {
+                const int64_t start = set.first * groups, size = set.layout.count * groups;
+                QuantizedGroups{integers.data() + start * GROUP, scales.data() + start, outliers.data() + start, set.layout}
+                    .quantize_all(rows + start * GROUP, std::max(first - start, int64_t(0)), std::min(last - start, size));
             }
+        });
+        sorted.clear();
+        sized(starts, all + set_count);
+        for (int64_t set = 0; set < set_count; set++) sort_outliers(sets[size_t(set)], starts_of(set));
     }
-    starts[size_t(layout.count)] = int64_t(sorted.size());
-    return sorted.data();
-}
+
+    Rows operator[](int64_t index) const {
+        const RowSet& set = sets[size_t(index)];
+        const int64_t start = set.first * set.layout.groups;
+        return {integers.data() + start * GROUP, scales.data() + start, sorted.data(), starts.data() + set.first + index,
+                set.layout};
+    }
+
+   private:
+    struct RowSet {
+        int64_t first;
+        RowLayout layout;
+    };
+
+    std::vector<RowSet> sets;
+    std::vector<int8_t> integers;
+    std::vector<GroupScale> scales;
+    std::vector<Outlier> outliers, sorted;
+    std::vector<int64_t> starts;  // of each set, one more than it has rows
+
+    int64_t* starts_of(int64_t set) { return starts.data() + sets[size_t(set)].first + set; }
+
+    // The outliers of all groups, of which most have none (input -1), as a RowBlock has them.
+    void sort_outliers(const RowSet& set, int64_t* set_starts) {
+        const RowLayout& layout = set.layout;
+        for (int64_t first = 0, count; first < layout.count; first += count) {
+            const int64_t block = first / ROW_BLOCK * ROW_BLOCK;
+            count = rows_together(block + layout.height(block) - first);
+            set_starts[first] = int64_t(sorted.size());
+            for (int64_t group = 0; group < layout.groups; group++)
+                for (int64_t row = 0; row < count; row++) {
+                    const Outlier& outlier = outliers[size_t((set.first + first + row) * layout.groups + group)];
+                    if (outlier.input >= 0) sorted.push_back({outlier.input, int32_t(row), outlier.number});
+                }
+        }
+        set_starts[layout.count] = int64_t(sorted.size());
+    }
+};
+
+int64_t packed_blocks(const PackedPart& part) { return (part.outputs + OUTPUTS - 1) / OUTPUTS; }
 
 // rows [count, inputs]; parts one above the other; bias [outputs of all parts] or null -> out [count, outputs of all parts]
 template <class T>
 void packed_linear(const T* rows, const PackedPart* parts, int64_t part_count, const T* bias, T* out, int64_t count,
                    int64_t inputs, int64_t outputs, int64_t threads) {
-    thread_local std::vector<int8_t> integer_buffer;
-    thread_local std::vector<GroupScale> scale_buffer;
-    thread_local std::vector<Outlier> outlier_buffer, sorted_buffer;
-    thread_local std::vector<int64_t> start_buffer;
-    const int64_t groups = inputs / GROUP;
-    const RowLayout layout{count, groups};
-    const size_t readable = size_t(count * groups + CHUNK * ROW_BLOCK);  // tiles are read as a whole
-    integer_buffer.resize(readable * GROUP);
-    scale_buffer.resize(readable);
-    int8_t* integers = integer_buffer.data();
-    GroupScale* scales = scale_buffer.data();
-    outlier_buffer.resize(size_t(count * groups));
-    Outlier* outliers = outlier_buffer.data();
-    in_parallel(count * groups < MIN_SHARED_GROUPS ? 1 : threads, [&](int64_t share, int64_t shares) {
-        QuantizedGroups{integers, scales, outliers, layout}.quantize_all(rows, count * groups * share / shares,
-                                                                         count * groups * (share + 1) / shares);
-    });
-    const Rows quantized{integers, scales, sort_outliers(outliers, layout, sorted_buffer, start_buffer),
-                         start_buffer.data(), layout};
+    thread_local RowSets sets;
+    sets.quantize(rows, &count, 1, inputs / GROUP, threads);
+    const Rows quantized = sets[0];
     in_parallel(threads, [&](int64_t share, int64_t shares) {
         int64_t first = 0;  // output of a part
         for (const PackedPart* part = parts; part < parts + part_count; first += part++->outputs) {
-            const int64_t blocks = (part->outputs + OUTPUTS - 1) / OUTPUTS;
+            const int64_t blocks = packed_blocks(*part);
             const Output output{store_rows<T>, bias ? bias + first : nullptr, out + first, part->outputs, outputs};
             multiply_format(part->format, quantized, part->weights, int32_t(part->offset), blocks * share / shares,
                             blocks * (share + 1) / shares, output);
+        }
+    });
+}
+
+// Several layers of the same sizes, each times rows of its own or all times the same rows.
+template <class T>
+void packed_products(const T* rows, const PackedProduct* products, int64_t product_count, T* out, int64_t inputs,
+                     int64_t outputs, int64_t has_same_rows, int64_t threads) {
+    thread_local RowSets sets;
+    thread_local std::vector<int64_t> counts;
+    counts.clear();
+    for (int64_t i = 0; i < product_count; i++) counts.push_back(products[i].count);
+    sets.quantize(rows, counts.data(), has_same_rows ? 1 : product_count, inputs / GROUP, threads);
+    struct Work {
+        Rows rows;
+        const PackedPart* part;
+        Output output;
+        int64_t first, last;  // packed blocks
+    };
+    thread_local std::vector<Work> work_buffer;
+    std::vector<Work>& work = work_buffer;  // that of this thread, also for the others
+    work.clear();
+    for (int64_t i = 0; i < product_count; i++) {
+        const PackedProduct& product = products[i];
+        const Rows quantized = sets[has_same_rows ? 0 : i];
+        int64_t first = 0;  // output of a part
+        for (const PackedPart* part = product.parts; part < product.parts + product.part_count; first += part++->outputs) {
+            const T* bias = static_cast<const T*>(product.bias);
+            const Output output{store_rows<T>, bias ? bias + first : nullptr, out + first, part->outputs, outputs};
+            const int64_t blocks = packed_blocks(*part);
+            for (int64_t block = 0; block < blocks; block += SHARED_BLOCKS)
+                work.push_back({quantized, part, output, block, std::min(block + SHARED_BLOCKS, blocks)});
+        }
+        out += product.count * outputs;
+    }
+    std::atomic<size_t> next{0};  // rows are shared unevenly by experts, so who is done takes what is left
+    in_parallel(threads, [&](int64_t, int64_t) {
+        for (size_t index; (index = next.fetch_add(1, std::memory_order_relaxed)) < work.size();) {
+            const Work& each = work[index];
+            multiply_format(each.part->format, each.rows, each.part->weights, int32_t(each.part->offset), each.first,
+                            each.last, each.output);
         }
     });
 }
@@ -1164,6 +1239,7 @@ void packed_linear(const T* rows, const PackedPart* parts, int64_t part_count, c
 
 extern "C" {
 EXPORT(packed_linear)
+EXPORT(packed_products)
 
 // Outputs that are packed together.
 int64_t packed_outputs() { return OUTPUTS; }

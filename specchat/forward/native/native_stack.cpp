@@ -127,6 +127,11 @@ class StackPass {
     }
 
     T* mlp(const Layer& layer, const T* input) const {
+        if (layer.mixture) {
+            T* out = sized(space.output, pass.count * stack.hidden_size);
+            Kernels<T>::mixture_of_experts()(input, layer.mixture, out, pass.count, pass.threads);
+            return out;
+        }
         const T* gate_up = multiply(layer.gate_up, input, space.gate_up);
         T* activated = sized(space.activated, pass.count * layer.down.inputs);
         const auto activate = layer.is_gelu ? Kernels<T>::gelu_and_mul() : Kernels<T>::silu_and_mul();

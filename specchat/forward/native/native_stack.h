@@ -16,17 +16,27 @@ struct LinearLayer {
     int64_t inputs, padded_inputs, outputs;  // rows are padded with zeros
 };
 
+// A router, and the layers of all experts in blocks of GGUF files. Experts of a layer have the same sizes.
+struct Mixture {
+    LinearLayer router;
+    const LinearLayer *gate_up, *down;  // of each expert
+    int64_t experts, chosen;            // of all, for a row
+    int64_t has_float32_router;         // else it has the dtype of the rows
+    int64_t is_normalized, is_gelu;     // the weights of a row's experts add up to 1
+};
+
 struct AttentionKind {
     int64_t heads, kv_heads, size;
     double epsilon, norm_offset, scale, cap;
     const void* v_norm;
 };
 
-// Norms that a family does not have are null.
+// Norms that a family does not have are null. A mixture computes instead of gate_up and down, which are of one expert.
 struct Layer {
     const void *input_norm, *attention_output_norm, *mlp_norm, *mlp_output_norm, *q_norm, *k_norm, *sinks;
     LinearLayer qkv, attention_output, gate_up, down;
     int64_t kind, window, kv_layer, writes_kv, is_gelu;
+    const Mixture* mixture;
 };
 
 struct Stack {

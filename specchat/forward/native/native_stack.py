@@ -1,8 +1,8 @@
 """Decoder layers in one call of a native kernel, where all of their operations are native kernels anyway.
 
 `native_stack.cpp` calls the kernels in the order of `decoder_layer.py`, so it computes the same bits. In a small
-network the calls from Python take nearly as long as the kernels. Layers with other parts (experts, recurrences, gates,
-linear layers of torch) are left to `DecoderStack`. Knows tensors; knows no file.
+network the calls from Python take nearly as long as the kernels. Layers with other parts (recurrences, gates, linear
+layers of torch, experts in floats) are left to `DecoderStack`. Knows tensors; knows no file.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from torch import Tensor
 from specchat.engine.cache import Slot
 from specchat.forward.batch import ForwardBatch, ForwardDepth, HiddenStates
 from specchat.forward.fused_ops import NativeOps, TorchOps
-from specchat.forward.linear.linear import Linear, NativeLinear
-from specchat.forward.linear.packed_linear import PackedLinear
+from specchat.forward.linear.linear import Linear
 from specchat.forward.llama.decoder_layer import (
     Attention,
     AttentionKind,
@@ -29,22 +28,18 @@ from specchat.forward.llama.decoder_layer import (
     PerLayerInput,
     RopeAngles,
 )
+from specchat.forward.llama.moe import MixtureOfExperts
 from specchat.forward.llama.variations import GELU_TANH, SwiGluClamp
+from specchat.forward.native.native_mixture import LinearLayer, linear_layer
 from specchat.forward.native.native_ops import Kernel, NativeBorderError, check_border, data_pointer, native_kernels
 
 _POINTER, _INT64, _DOUBLE = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
-
-
-class LinearLayer(ctypes.Structure):
-    """The structures of `native_stack.cpp`, which explains their fields."""
-
-    _fields_ = (
-        ("parts", _POINTER), ("part_count", _INT64), ("floats", _POINTER), ("bias", _POINTER),
-        *((name, _INT64) for name in ("inputs", "padded_inputs", "outputs")),
-    )  # fmt: skip
+_NOT_NATIVE = "`_is_native` would have said no"
 
 
 class _AttentionKind(ctypes.Structure):
+    """The structures of `native_stack.cpp`, which explains their fields."""
+
     _fields_ = (
         *((name, _INT64) for name in ("heads", "kv_heads", "size")),
         *((name, _DOUBLE) for name in ("epsilon", "norm_offset", "scale", "cap")),
@@ -58,6 +53,7 @@ class _Layer(ctypes.Structure):
         ("sinks", _POINTER),
         *((name, LinearLayer) for name in ("qkv", "attention_output", "gate_up", "down")),
         *((name, _INT64) for name in ("kind", "window", "kv_layer", "writes_kv", "is_gelu")),
+        ("mixture", _POINTER),
     )
 
 
@@ -174,7 +170,8 @@ class NativeProgram:
 
     def _layer(self, index: int, layer: DecoderLayer) -> _Layer:
         attention = layer.self_attn
-        assert isinstance(attention, Attention) and isinstance(layer.mlp, GatedMlp), "`_is_native` would have said no"
+        assert isinstance(attention, Attention) and isinstance(layer.mlp, GatedMlp | MixtureOfExperts), _NOT_NATIVE
+        mixture = layer.mlp.native[self._dtype].address if isinstance(layer.mlp, MixtureOfExperts) else None
         norms = (
             layer.input_layernorm, layer.attention_output_norm, layer.post_attention_layernorm, layer.mlp_output_norm,
             attention.q_norm, attention.k_norm,
@@ -184,7 +181,7 @@ class NativeProgram:
             *map(data_pointer, (*norms, attention.sinks)),
             *(linear_layer(each, self._dtype) for each in _linears(layer)),
             layer.attention_kind, self._windows.index(layer.sliding_window),
-            index if has_own_rows else attention.kv_source, has_own_rows, is_gelu,
+            index if has_own_rows else attention.kv_source, has_own_rows, is_gelu, mixture,
         )  # fmt: skip
         sizes, hidden_size = self._kinds[layer.attention_kind].dimensions, row.attention_output.outputs
         width, written = sizes.heads * sizes.head_size, 2 * sizes.kv_heads * sizes.head_size * has_own_rows
@@ -245,17 +242,20 @@ def decoder_stack(
     ops: TorchOps,
     attention_kinds: Sequence[AttentionKind],
     per_layer_input: PerLayerInput | None = None,
+    first_layer: int = 0,
 ) -> DecoderStack:
     """The layers of a network; a NativeStack where that computes all of them."""
-    stack = DecoderStack(layers, norm, ops, attention_kinds, per_layer_input)
-    program = NativeProgram.of(stack)
+    stack = DecoderStack(layers, norm, ops, attention_kinds, per_layer_input, first_layer)
+    program = NativeProgram.of(stack) if not first_layer else None
     return stack if program is None else NativeStack(layers, norm, ops, attention_kinds, program=program)
 
 
 def _is_native(layer: DecoderLayer, dtype: torch.dtype) -> bool:
     """Whether the kernel knows all parts of a layer."""
     attention, mlp = layer.self_attn, layer.mlp
-    if not isinstance(attention, Attention) or not isinstance(mlp, GatedMlp):
+    if not isinstance(attention, Attention) or not isinstance(mlp, GatedMlp | MixtureOfExperts):
+        return False
+    if isinstance(mlp, MixtureOfExperts) and (mlp.shared is not None or dtype not in mlp.native):
         return False
     return (
         not isinstance(mlp.activation, SwiGluClamp)
@@ -268,22 +268,12 @@ def _is_native(layer: DecoderLayer, dtype: torch.dtype) -> bool:
 
 
 def _linears(layer: DecoderLayer) -> tuple[Linear, Linear, Linear, Linear]:
+    """Of a mixture those of its first expert."""
     attention, mlp = layer.self_attn, layer.mlp
-    assert isinstance(attention, Attention) and isinstance(mlp, GatedMlp), "`_is_native` would have said no"
+    assert isinstance(attention, Attention) and isinstance(mlp, GatedMlp | MixtureOfExperts), _NOT_NATIVE
+    if isinstance(mlp, MixtureOfExperts):
+        return attention.qkv_proj, attention.o_proj, mlp.gate_up_proj.experts[0], mlp.down_proj.experts[0]
     return attention.qkv_proj, attention.o_proj, mlp.gate_up_proj, mlp.down_proj
-
-
-def linear_layer(linear: Linear, dtype: torch.dtype) -> LinearLayer | None:
-    """None for a layer that is multiplied otherwise."""
-    if not isinstance(linear, PackedLinear | NativeLinear):
-        return None
-    if linear.bias is not None and linear.bias.dtype != dtype:
-        return None
-    bias, sizes = data_pointer(linear.bias), (linear.in_features, linear.padded_inputs, linear.out_features)
-    if isinstance(linear, PackedLinear):
-        parts = ctypes.addressof(linear.part_table), len(linear.parts)
-        return LinearLayer(*parts, None, bias, *sizes) if dtype in linear.kernels else None
-    return LinearLayer(None, 0, linear.weight.data_ptr(), bias, *sizes) if linear.weight.dtype == dtype else None
 
 
 def _attention_kind(ops: NativeOps) -> _AttentionKind:

@@ -3,7 +3,6 @@
 gguf_sources       the GGUF file that a name means: a path, a folder, a model of Ollama
 gguf_file          the header, every count checked against the size of the file
 gguf_families      metadata and tensor names → config.json and published tensor names
-gguf_networks      the same of architectures that transformers computes
 gguf_keys          the metadata of an architecture, checked
 gguf_rope          rotary embeddings → `rope_parameters`
 gguf_recurrent     the tensors of recurrent layers, whose heads stand in another order
@@ -14,5 +13,5 @@ gguf_manifest      where the tensors of a prepared file are
 gguf_preparation   a file → a folder in the cache with its tokenizer and config
 gguf_rows          the rows of a tensor: as in the file, as float32, and as published, as blocks or in bf16
 gguf_tensors       the tensors of a file as those of any model
-gguf_conversion    all weights → bf16 safetensors, for readers that know nothing else
+gguf_conversion    what a plugin does with files: networks that transformers computes, conversions to safetensors
 """

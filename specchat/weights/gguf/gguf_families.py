@@ -15,17 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from specchat.forward.llama.variations import LayerShape
+from specchat.plugins.own_plugins import install_line
+from specchat.weights.gguf.gguf_conversion import network_reader
 from specchat.weights.gguf.gguf_file import GgufFile
 from specchat.weights.gguf.gguf_heads import DRAFTING_LAYERS, drafting_config, drafting_tensors
 from specchat.weights.gguf.gguf_keys import GgufKeys
 from specchat.weights.gguf.gguf_manifest import MappedModel, MappedTensor, WeightChange
-from specchat.weights.gguf.gguf_networks import Names, NetworkNames
 from specchat.weights.gguf.gguf_recurrent import recurrent_tensors
 from specchat.weights.gguf.gguf_rope import rope_factors, rope_parameters
 from specchat.weights.llama_families import FAMILIES as LLAMA_FAMILIES
 from specchat.weights.llama_families import FULL, RECURRENT, SLIDING, Family, is_recurrent, layer_shapes
 
-FAMILIES_FILE, NETWORKS_FILE = (Path(__file__).with_name(f"gguf_{name}.toml") for name in ("families", "networks"))
+FAMILIES_FILE = Path(__file__).with_name("gguf_families.toml")
 NORMS = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")  # before and after attention and MLP
 LAYERS_OF_27B = {"gemma2": 46, "gemma3_text": 62}
 QKV = ("attn_q", "attn_k", "attn_v")
@@ -58,10 +59,8 @@ class _Family:
     per_layer_input: Mapping[str, str] = field(default_factory=dict[str, str])
     neutral: Mapping[str, Sequence[Any]] = field(default_factory=dict[str, Sequence[Any]])
     has: Mapping[str, str] = field(default_factory=dict[str, str])
-    needs: Mapping[str, str] = field(default_factory=dict[str, str])
     kinds: Sequence[str] = ()
-    layer: Mapping[str, Names] = field(default_factory=dict[str, Names])  # of a network that transformers computes
-    norm: Mapping[str, str] = field(default_factory=lambda: {"model.norm.weight": "output_norm.weight"})
+    is_network: bool = False  # that transformers computes
 
     @property
     def published(self) -> Family:
@@ -97,18 +96,14 @@ def map_model(file: GgufFile) -> MappedModel:
     """The model in a GGUF file. ModelError when its architecture is not supported, or tensors do not fit."""
     keys = GgufKeys(file, str(file.metadata.get("general.architecture")))
     family = _family(keys)
-    for part, others in family.needs.items():
-        if not keys.has(part, keys.layers - 1):
-            raise keys.error(UNREADABLE.format(others, keys.architecture))
     of_sizes = (key.removesuffix("?") for choices in family.sizes.values() for key in choices)
     known = {*of_sizes, *family.numbers.values(), *family.has.values()}
     for key, neutral in (_tables()["neutral"] | family.neutral).items():
         if key not in known and (value := keys.value(key)) not in (None, *neutral):
             raise keys.error(f"{keys.architecture} with {key} = {value} is not supported")
     config = _config(keys, family)
-    if family.layer:
-        names = NetworkNames(family.layer, family.norm, pairs_rows=family.pairs_rows)
-        return MappedModel(config, tuple(names.tensors(keys, config)))
+    if family.is_network and (reader := network_reader()):
+        return MappedModel(config, tuple(reader.tensors(keys, config)))
     drafting = tuple(_drafting_tensors(keys, family, config))
     tensors = tuple(_mapped_tensors(keys, family, config, drafting))
     return MappedModel(config | (drafting_config(config) if drafting else {}), tensors)
@@ -116,8 +111,7 @@ def map_model(file: GgufFile) -> MappedModel:
 
 @cache
 def _tables() -> Mapping[str, Any]:
-    own, networks = (tomllib.loads(path.read_text(encoding="utf-8")) for path in (FAMILIES_FILE, NETWORKS_FILE))
-    return {**own, "networks": networks}
+    return tomllib.loads(FAMILIES_FILE.read_text(encoding="utf-8"))
 
 
 def _family(keys: GgufKeys) -> _Family:
@@ -125,10 +119,15 @@ def _family(keys: GgufKeys) -> _Family:
     kind = "experts" if keys.value("expert_count") else "dense"
     if kind == "dense" and keys.value("attention.sliding_window") and name in tables["windows"]:
         kind = "windows"
-    if (table := tables[kind].get(name) or tables["networks"].get(name)) is not None:
+    reader = None if name in tables[kind] else network_reader()
+    if (table := (reader.families() if reader else tables[kind]).get(name)) is not None:
         fields: dict[str, Any] = {**table, **dict.fromkeys(table.get("flags", ()), True)}
+        for part, others in fields.pop("without", {}).items():
+            fields |= {} if keys.has(part, keys.layers - 1) else others
         fields.pop("flags", None)
         return _Family(**fields)
+    if name in tables["networks"]:
+        raise keys.error(f"{name} needs a plugin: {install_line('hybrids')}; or use the *.safetensors")
     if name in tables["dense"]:
         raise keys.error(f"{name} with experts is not supported; choose a dense model, or its *.safetensors")
     if name in tables["unsupported"]:
@@ -143,11 +142,11 @@ def _config(keys: GgufKeys, family: _Family) -> dict[str, Any]:
     kv_heads, layer = keys.listed("attention.head_count_kv", layers), 0 if family.layers_differ else None
     if family.kinds:  # the first layer that has some
         layer = next((index for index, count in enumerate(kv_heads) if count), 0)
-    width_of_heads = max(width // heads, 1)
-    head_size = keys.size(
-        "attention.key_length", width_of_heads if family.layer else keys.size("rope.dimension_count", width_of_heads)
-    )
-    if keys.size("attention.value_length", head_size) != head_size and not family.layer:
+    head_size = max(width // heads, 1)
+    if not family.is_network:
+        head_size = keys.size("rope.dimension_count", head_size)
+    head_size = keys.size("attention.key_length", head_size)
+    if keys.size("attention.value_length", head_size) != head_size and not family.is_network:
         raise keys.error(f"{keys.architecture} with keys and values of different sizes is not supported")
     config: dict[str, Any] = {
         "architectures": [family.class_name],
@@ -176,7 +175,7 @@ def _config(keys: GgufKeys, family: _Family) -> dict[str, Any]:
         config["attention_bias"] = keys.tensor("blk.0.attn_q.bias") is not None
     if family.published.experts:
         config |= _expert_config(keys, config)
-    special = SPECIAL_CONFIGS.get(family.model_type, _partial_rope if family.layer else _whole_rope)
+    special = SPECIAL_CONFIGS.get(family.model_type, _partial_rope if family.is_network else _whole_rope)
     return config | special(keys, family, config)
 
 
@@ -226,6 +225,22 @@ def _partial_rope(keys: GgufKeys, family: _Family, config: dict[str, Any]) -> di
     share = rotated / config["head_dim"]
     part = {"partial_rotary_factor": share} if share < 1 else {}
     return {"rope_parameters": rope_parameters(keys, family.yarn, rotated) | part}
+
+
+def _latent_config(keys: GgufKeys, _family: _Family, config: dict[str, Any]) -> dict[str, Any]:
+    """Keys and values are made from a latent, queries not always, and YaRN sharpens attention by a scale of its own."""
+    own = "_mla" if keys.value("attention.key_length_mla") else ""  # older files have the sizes of whole heads
+    yarn = dict[str, float]()
+    if keys.value("rope.scaling.yarn_log_multiplier"):  # a tenth of both scales, which are the same
+        scale = round(10 * keys.number("rope.scaling.yarn_log_multiplier"), 6)
+        yarn = {"attention_factor": 1.0, "mscale": scale, "mscale_all_dim": scale}
+    return {
+        "q_lora_rank": keys.count("attention.q_lora_rank") or None,
+        "qk_nope_head_dim": keys.computed(f"attention.key_length{own}-rope.dimension_count"),
+        "v_head_dim": keys.size(f"attention.value_length{own}"),
+        **{key: config[key] or 1 for key in ("n_group", "topk_group")},
+        "rope_parameters": rope_parameters(keys, yarn, config["head_dim"]),
+    }
 
 
 def _gemma_config(keys: GgufKeys, family: _Family, config: dict[str, Any]) -> dict[str, Any]:
@@ -369,6 +384,8 @@ def _hybrid_config(keys: GgufKeys, family: _Family, config: dict[str, Any]) -> d
 
 
 SPECIAL_CONFIGS: Mapping[str, Callable[[GgufKeys, _Family, dict[str, Any]], dict[str, Any]]] = {
+    "deepseek_v2": _latent_config,
+    "deepseek_v3": _latent_config,
     "gemma2": _gemma_config,
     "gemma3_text": _gemma_config,
     "gemma4_text": _gemma4_config,

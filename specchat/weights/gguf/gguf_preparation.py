@@ -15,7 +15,7 @@ from typing import Any
 
 from specchat.errors import ModelError
 from specchat.file_lock import try_lock
-from specchat.paths import cache_folder, read_json_object
+from specchat.paths import cache_folder, kept_weights_of, read_json_object
 from specchat.weights.gguf.gguf_file import GgufFile, read_gguf, shard_paths, size_and_time
 from specchat.weights.gguf.gguf_manifest import MANIFEST_FILE, GgufManifest, WeightChange
 
@@ -129,8 +129,9 @@ def _remove_unfinished(parent: Path) -> None:
 
 
 def _remove_folder(folder: Path) -> None:
-    """Remove a folder that is not made again, and its lock."""
-    shutil.rmtree(folder, ignore_errors=True)
+    """Remove a folder that is not made again, its weights that stay on the disk, and its lock."""
+    for each in (folder, *kept_weights_of(folder)):
+        shutil.rmtree(each, ignore_errors=True)
     _lock_file(folder).unlink(missing_ok=True)
 
 

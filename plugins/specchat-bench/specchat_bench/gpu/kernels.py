@@ -20,7 +20,7 @@ from specchat.forward.attention import AttentionMask, attention
 from specchat.forward.batch import CacheRows, ancestor_masks
 from specchat.forward.cuda.cuda_graphs import MAX_VOCABULARY, noise_kind
 from specchat.forward.fused_ops import QKVInputs, TorchOps
-from specchat.forward.linear.block_linear import BLOCK_TYPES, BlockLinear, block_linear
+from specchat.forward.linear.block_linear import BLOCK_TYPES, NF4, BlockLinear, block_linear
 from specchat.forward.linear.byte_linear import ByteLinear
 from specchat.forward.linear.int4_linear import (
     NUMBERS_IN_WORD,
@@ -32,7 +32,7 @@ from specchat.forward.linear.int4_linear import (
 )
 from specchat.forward.linear.linear import FloatLinear, QuantLinear, WeightSource
 from specchat.forward.linear.packed_linear import StoredBlocks
-from specchat.forward.linear.quant_linear import DequantizedLinear, Nf4Linear, quant_linear
+from specchat.forward.linear.quant_linear import DequantizedLinear, Nf4Linear, quant_linear, with_own_kernel
 from specchat.weights.gguf.gguf_rows import SCALE_OFFSETS
 from specchat_bench.gpu.gpu_bench import WEIGHT_STD, GpuBench, alike
 from specchat_bench.gpu.report import Line, attempt, ranges
@@ -122,13 +122,17 @@ def own_kernels(bench: GpuBench) -> Iterator[NamedCheck]:
     yield f"SwiGLU of {inner}", partial(_row_op, "activate_and_mul", (2 * inner,), False, 6 * inner)
     for context in sizes.contexts:
         yield f"attention of a tree, context {context}", partial(_attention, context)
-    shapes = sizes.products
-    for weights, name in (
-        *product((W4A16, BLOCKS), shapes),
-        *((each, "down") for each in BLOCK_TYPES if each != BLOCKS),
-    ):
+    for name, (outputs, inputs) in sizes.products.items():
+        yield f"{W4A16} {name} {outputs} x {inputs}", partial(_product, W4A16, (outputs, inputs))
+
+
+def block_kernels(bench: GpuBench) -> Iterator[NamedCheck]:
+    """Each type of blocks has kernels of its own, which take 10 to 20 seconds to compile."""
+    shapes = bench.sizes.products
+    others = ((each, "down") for each in BLOCK_TYPES if each not in (BLOCKS, NF4))
+    for weights, name in (*product((BLOCKS,), shapes), *others):
         outputs, inputs = shapes[name]
-        if weights == W4A16 or inputs % BLOCK_TYPES[weights].step == 0:  # not those of toys
+        if inputs % BLOCK_TYPES[weights].step == 0:  # not those of toys
             yield f"{weights} {name} {outputs} x {inputs}", partial(_product, weights, (outputs, inputs))
 
 
@@ -229,9 +233,9 @@ def binary_tree(count: int) -> DraftTree:
 
 def _product(weights: str, shape: tuple[int, int], bench: GpuBench) -> KernelCheck:
     """A linear layer of a format, as several that take turns with other memory."""
-    rows, first_layer = bench.noise(bench.sizes.most_rows, shape[1]), _linear(weights, shape, bench)
+    rows, first_layer = bench.noise(bench.sizes.most_rows, shape[1]), linear_of_noise(weights, shape, bench)
     copies = bench.copies(first_layer.bytes)
-    linears = [first_layer, *(_linear(weights, shape, bench) for _ in range(copies - 1))]
+    linears = [first_layer, *(linear_of_noise(weights, shape, bench) for _ in range(copies - 1))]
     step = max(shape[0] // REFERENCE_OUTPUTS, 1)
     return KernelCheck(
         lambda first, last, copy: linears[copy](rows[first:last]),
@@ -242,7 +246,7 @@ def _product(weights: str, shape: tuple[int, int], bench: GpuBench) -> KernelChe
     )
 
 
-def _linear(weights: str, shape: tuple[int, int], bench: GpuBench) -> QuantLinear:
+def linear_of_noise(weights: str, shape: tuple[int, int], bench: GpuBench) -> QuantLinear:
     if weights == W4A16:
         return Int4Linear(random_int4(bench, shape), None, required_int4_matmul(bench))
     if weights in BLOCK_TYPES:
@@ -250,7 +254,7 @@ def _linear(weights: str, shape: tuple[int, int], bench: GpuBench) -> QuantLinea
         if linear is None:
             raise NotImplementedError(f"no kernel for blocks of {weights} here")
         return linear
-    return quant_linear(WeightSource.from_tensor(bench.noise(*shape, std=WEIGHT_STD)), weights)
+    return with_own_kernel(quant_linear(WeightSource.from_tensor(bench.noise(*shape, std=WEIGHT_STD)), weights))
 
 
 def dequantized(linear: QuantLinear) -> Tensor:

@@ -6,7 +6,8 @@ What a pass costs depends on shapes, not on weights. Nothing is written to a dis
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -31,7 +32,7 @@ from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits
 from specchat.forward.cuda.cuda_graphs import CudaGraphCapture, GraphSettings
-from specchat.forward.linear.block_linear import block_matmul
+from specchat.forward.linear.block_linear import MXFP4, block_matmul
 from specchat.forward.linear.int4_linear import Int4Weight
 from specchat.forward.linear.packed_linear import StoredBlocks
 from specchat.forward.llama.llama import LlamaModel
@@ -51,6 +52,8 @@ PROMPT_TOKENS, BUDGET = 200, 16
 DRAFT_VOCABULARY = 32000
 PAIR_INPUTS = tuple(f"{part}_proj.weight" for part in "qkv")  # of EAGLE-3: embedding and hidden state
 Shapes = Mapping[str, tuple[int, ...]]
+Text = AbstractContextManager[Generation]
+TextOf = Callable[[LlamaModel, int], Text]  # a text of so many tokens, with room for a pass
 
 
 @dataclass(frozen=True)
@@ -89,18 +92,48 @@ class RandomTensors(TensorFiles):
         outputs, inputs = self.shape(name)
         return random_blocks(self.bench, BLOCKS, (outputs, inputs)) if self.has_blocks else None
 
+    def stacked_blocks(self, name: str, _index: int) -> Tensor:
+        """Those of gpt-oss are published in MXFP4."""
+        _experts, inputs, outputs = self.shape(name)
+        return random_blocks(self.bench, MXFP4, (outputs, inputs)).read_rows(0, outputs)
+
+
+@dataclass(frozen=True)
+class NoiseNetwork:
+    """A network of noise. `weights`: a weight format, or what the files hold it in."""
+
+    name: str
+    config: Mapping[str, Any]
+    weights: str
+    quant_format: str
+
+    @classmethod
+    def llama(cls, sizes: BenchSizes, weights: str) -> NoiseNetwork:
+        quant_format = {W4A16: FLOAT_FORMAT, BLOCKS: GGUF_FORMAT}.get(weights, weights)
+        return cls(f"{sizes.layers} layers, {weights}", llama_config(sizes), weights, quant_format)
+
+    def load(self, bench: GpuBench) -> LlamaModel:
+        """With graphs, not yet captured."""
+        config, context_window = network_config(self.config), max(bench.sizes.pass_contexts) + 512
+        has_blocks = self.weights == BLOCKS
+        files = RandomTensors.of(bench, network_shapes(config), has_4_bits=self.weights == W4A16, has_blocks=has_blocks)
+        loader = WeightLoader(files, bench.dtype, bench.device, self.quant_format, has_blocks)
+        dimensions = read_dimensions(config, SOURCE)
+        loaded = network_weights(loader, config, dimensions, bench.device, context_window)
+        if not loaded.are_capturable:
+            raise NotImplementedError(f"no kernel for experts in {self.weights} here")
+        graphs = GraphSettings(CudaGraphCapture(bench.device), arena_rows(context_window))
+        limits = BatchLimits(prefill_chunk=512)
+        if dimensions.delta_net is not None:
+            from specchat.forward.llama.device_hybrid import DeviceHybridModel  # needs Triton
+
+            return DeviceHybridModel(dimensions, loaded, context_window, limits, graphs)
+        return LlamaModel(dimensions, loaded, context_window, limits, graphs)
+
 
 def random_llama(bench: GpuBench, sizes: BenchSizes, weights: str) -> LlamaModel:
     """A network of these sizes with graphs, not yet captured. `weights` is a weight format, W4A16 or BLOCKS."""
-    config, context_window = network_config(llama_config(sizes)), max(sizes.pass_contexts) + 512
-    has_blocks = weights == BLOCKS
-    files = RandomTensors.of(bench, llama_shapes(sizes), has_4_bits=weights == W4A16, has_blocks=has_blocks)
-    quant_format = {W4A16: FLOAT_FORMAT, BLOCKS: GGUF_FORMAT}.get(weights, weights)
-    loader = WeightLoader(files, bench.dtype, bench.device, quant_format, has_blocks)
-    dimensions = read_dimensions(config, SOURCE)
-    loaded = network_weights(loader, config, dimensions, bench.device, context_window)
-    graphs = GraphSettings(CudaGraphCapture(bench.device), arena_rows(context_window))
-    return LlamaModel(dimensions, loaded, context_window, BatchLimits(prefill_chunk=512), graphs)
+    return NoiseNetwork.llama(sizes, weights).load(bench)
 
 
 def random_eagle3(bench: GpuBench, sizes: BenchSizes, target: LlamaModel) -> DraftHead:
@@ -131,34 +164,45 @@ def llama_config(sizes: BenchSizes) -> dict[str, Any]:
 
 
 def llama_shapes(sizes: BenchSizes) -> Shapes:
-    config, none = llama_config(sizes), TensorFiles(SOURCE, {})
-    shapes = dict(required_tensors(none, read_dimensions(config, SOURCE), config))
-    return shapes | {"lm_head.weight": (sizes.vocabulary, sizes.hidden)}
+    return network_shapes(llama_config(sizes))
+
+
+def network_shapes(config: dict[str, Any]) -> Shapes:
+    shapes = dict(required_tensors(TensorFiles(SOURCE, {}), read_dimensions(config, SOURCE), config))
+    return shapes | {"lm_head.weight": (config["vocab_size"], config["hidden_size"])}
+
+
+def fits_twice(bench: GpuBench, shapes: Shapes) -> bool:
+    """Whether the memory holds a network in floats of 16 bits, and what is quantized of it."""
+    return 2 * 2 * sum(map(prod, shapes.values())) <= gpu_memory(bench.device).free_bytes
 
 
 def pass_lines(bench: GpuBench) -> Iterator[Line]:
     """For each format, a line for each context; the first says how long loading and capturing took."""
     sizes = bench.sizes
-    float_bytes = 2 * sum(map(prod, llama_shapes(sizes).values()))
-    if 2 * float_bytes > gpu_memory(bench.device).free_bytes:
+    if not fits_twice(bench, llama_shapes(sizes)):
         sizes = replace(sizes, layers=FEW_LAYERS)
     for weights in WEIGHTS:
-        loaded = list[LlamaModel]()
-        name = f"{sizes.layers} layers, {weights}"
-        yield attempt(f"{name}, loaded", partial(_load, bench, sizes, weights, loaded))
-        for context in sizes.pass_contexts if loaded else ():
-            yield attempt(f"{name}, context {context}", partial(_pass_line, loaded[0], bench, context))
-        loaded.clear()
-        _free()
+        yield from network_lines(bench, NoiseNetwork.llama(sizes, weights))
 
 
-def _load(bench: GpuBench, sizes: BenchSizes, weights: str, loaded: list[LlamaModel]) -> Line:
-    if weights == W4A16:
+def network_lines(bench: GpuBench, network: NoiseNetwork, text_of: TextOf = random_context) -> Iterator[Line]:
+    """Loading and capturing, and a pass behind each context, which `text_of` makes."""
+    loaded = list[LlamaModel]()
+    yield attempt(f"{network.name}, loaded", partial(_load, bench, network, loaded))
+    for context in bench.sizes.pass_contexts if loaded else ():
+        yield attempt(f"{network.name}, context {context}", partial(_pass_line, loaded[0], bench, context, text_of))
+    loaded.clear()
+    _free()
+
+
+def _load(bench: GpuBench, network: NoiseNetwork, loaded: list[LlamaModel]) -> Line:
+    if network.weights == W4A16:
         required_int4_matmul(bench)
-    if weights == BLOCKS and block_matmul(bench.device, bench.dtype, BLOCKS) is None:
+    if network.weights == BLOCKS and block_matmul(bench.device, bench.dtype, BLOCKS) is None:
         raise NotImplementedError(f"no kernel for blocks of {BLOCKS} here")
     started_at = perf_counter()
-    model = random_llama(bench, sizes, weights)
+    model = network.load(bench)
     loaded_at = perf_counter()
     model.capture_graphs(lambda _done, _total: None)
     loaded.append(model)
@@ -174,10 +218,10 @@ def graph_count(model: object) -> int:
     return len(graphs) if graphs is not None and not graphs.is_disabled else 0
 
 
-def _pass_line(model: LlamaModel, bench: GpuBench, context: int) -> Line:
+def _pass_line(model: LlamaModel, bench: GpuBench, context: int, text_of: TextOf) -> Line:
     """Milliseconds of the host from a call to its end; what it waits for is in the graph of the next larger width."""
     milliseconds, bits = dict[str, float | None](), list[tuple[int, Tensor]]()
-    with random_context(model, context) as generation:
+    with text_of(model, context) as generation:
         for count in bench.sizes.pass_rows:
             tree = DraftTree(ROOT_TOKEN)
             tree.add_chain(list(range(ROOT_TOKEN + 1, ROOT_TOKEN + count)))

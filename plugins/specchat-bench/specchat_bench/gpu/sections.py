@@ -41,8 +41,10 @@ from specchat.hub.machine import simulated_gpu
 from specchat.hub.recommend import recommend
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
+from specchat_bench.gpu.experts import expert_pass_lines, expert_product_lines
 from specchat_bench.gpu.gpu_bench import GpuBench
-from specchat_bench.gpu.kernels import check_lines, own_kernels, products, sampler_lines
+from specchat_bench.gpu.hybrids import hybrid_lines
+from specchat_bench.gpu.kernels import block_kernels, check_lines, own_kernels, products, sampler_lines
 from specchat_bench.gpu.networks import eagle_lines, graph_count, pass_lines
 from specchat_bench.gpu.report import NAME, Line, Section, attempt
 
@@ -218,12 +220,19 @@ MEASURES: Mapping[str, tuple[str, Callable[[GpuBench], Iterable[Line]]]] = {
     "device": ("What the machine says.", device_lines),
     "floors": ("Medians. A copy counts the bytes that it reads and those that it writes.", floor_lines),
     "kernels": (KERNEL_NOTE, lambda bench: check_lines(own_kernels(bench), bench)),
+    "blocks": (KERNEL_NOTE, lambda bench: check_lines(block_kernels(bench), bench)),
     "products": (KERNEL_NOTE, lambda bench: check_lines(products(bench), bench)),
     "sampler": ("Noise, temperature and choice as in every graph, over logits in bfloat16.", sampler_lines),
     "passes": (FORWARD_NOTE, pass_lines),
+    "experts": (
+        "The products of all experts that the rows of a pass chose, for the experts of one layer.",
+        expert_product_lines,
+    ),
+    "mixtures": (FORWARD_NOTE, expert_pass_lines),
     "eagle": ("A draft from the call to the packed tree, behind 200 tokens; random weights.", eagle_lines),
     "verify": ("The embedded model with every drafter that it can run, against plain decoding.", verify_lines),
     "catalog": (CATALOG_NOTE, catalog_lines),
+    "hybrids": (f"{FORWARD_NOTE} prompt s: to read the text before.", hybrid_lines),
 }
 
 

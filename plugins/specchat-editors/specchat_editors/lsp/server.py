@@ -18,6 +18,8 @@ from specchat.app.edit_progress import RewriteAlignment
 from specchat.chat.events import Notice, Routed, Stage, TextDelta
 from specchat.errors import CancelledError, NoChangeError, SpecchatError
 from specchat.host.client import SessionRequest
+from specchat.plugins.discovery import find_extensions
+from specchat.plugins.own_plugins import install_line
 from specchat.profile.profile_files import DEFAULT_PROFILE
 from specchat.profile.settings import Settings
 from specchat_editors.lsp.code_actions import (
@@ -108,6 +110,9 @@ class SpecchatLanguageServer:
     async def initialized(self, _params: types.InitializedParams) -> None:
         """The editor is ready: start the engine process in the background."""
         if self._models:
+            if not find_extensions("completers"):
+                missing = f"completions need a plugin: {install_line('completions')}"
+                self.window.show_message(types.MessageType.Warning, missing)
             self._models.start()
 
     def did_open(self, params: types.DidOpenTextDocumentParams) -> None:

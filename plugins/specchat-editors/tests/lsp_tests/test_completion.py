@@ -296,3 +296,15 @@ def test_the_editor_is_told_once_that_a_model_does_not_fill_gaps(start):
         "specchat: the model continues; models such as Qwen/Qwen2.5-Coder-0.5B-Instruct fill gaps"
     )
     assert editor.close() == 0
+
+
+def test_the_editor_is_told_of_the_plugin_that_completes(start, monkeypatch):
+    monkeypatch.setenv("SPECCHAT_LOAD_PLUGINS", "editors")
+    editor = start()
+    editor.begin({"debounceMs": 0})
+
+    told = editor.wait_for("window/showMessage")["message"]
+
+    assert told.startswith("specchat: completions need a plugin: ")
+    assert told.endswith("'pip install ./plugins/specchat-completions'")
+    assert editor.close() == 0

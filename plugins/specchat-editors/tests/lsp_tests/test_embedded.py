@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 import time
 
 import pytest
 
 from lsp_tests.driver import at
+from tests.plugins.conftest import command_with_such_a_host
 
 TEXT = "import json\n\n\ndef read(path):\n    with open(path) as file:\n        return json.\n"
 
 
 @pytest.mark.full
 def test_the_embedded_model_completes_and_edits(start, fresh_world):
-    editor = start(sys.executable, "-m", "specchat", "lsp", world=fresh_world)
+    editor = start(*command_with_such_a_host(), "lsp", world=fresh_world)
     editor.begin()
     editor.open(TEXT)
 

@@ -11,6 +11,7 @@ from serve_tests.conftest import raw
 from specchat.host.client import SessionRequest
 from specchat_serve.api_errors import RequestError
 from specchat_serve.apply_sketch import apply_sketch
+from tests.plugins.conftest import rediscover
 
 TEXT = "import os\r\n\r\n\r\ndef name(path):\r\n    return os.path.basename(path)\r\n"
 GAP = "# ... existing code ...\n"
@@ -52,3 +53,16 @@ def test_what_is_not_certain_and_not_merged_by_the_model_either_has_status_422_a
 
     assert 422 == status
     assert "nothing says where it belongs" in answer["error"]["message"]
+
+
+def test_without_the_plugin_of_sketches_the_line_that_installs_it_is_the_answer(served, monkeypatch):
+    monkeypatch.setenv("SPECCHAT_LOAD_PLUGINS", "")
+    rediscover()
+    try:
+        status, answer = raw(served, "POST", "/v1/apply", json.dumps({"path": "a.py", "text": TEXT, "sketch": SKETCH}))
+    finally:
+        monkeypatch.undo()
+        rediscover()
+
+    assert 400 == status
+    assert "/specchat-apply' installs it" in answer["error"]["message"]

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import openai
 import pytest
 
-from specchat.host import spawn
 from tests.front import command
 from tests.host.conftest import kill_host
+from tests.plugins.conftest import command_with_such_a_host
 
 pytestmark = pytest.mark.full
 
@@ -35,18 +34,16 @@ TOOLS = [
 @pytest.fixture(scope="module")
 def client(runtime) -> Iterator[Any]:
     """Of a server with a host of its own."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spawn, "HOST_COMMAND", (sys.executable, "-m", "specchat.host"))
-        line = [sys.executable, "-m", "specchat", "serve", "--port", "0", "--draft", "", "--max-tokens", "24"]
-        with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as serving:
-            assert serving.stderr is not None
-            address = serving.stderr.readline().split()[2].rstrip(",")
-            with openai.OpenAI(base_url=address, api_key="none", max_retries=0) as ours:
-                yield ours
-            serving.terminate()
-            serving.stderr.read()
-        assert serving.returncode == 0
-        kill_host()
+    line = [*command_with_such_a_host(), "serve", "--port", "0", "--draft", "", "--max-tokens", "24"]
+    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as serving:
+        assert serving.stderr is not None
+        address = serving.stderr.readline().split()[2].rstrip(",")
+        with openai.OpenAI(base_url=address, api_key="none", max_retries=0) as ours:
+            yield ours
+        serving.terminate()
+        serving.stderr.read()
+    assert serving.returncode == 0
+    kill_host()
 
 
 def ask(client: Any, *messages: dict[str, Any], **more: Any) -> Any:

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from specchat.chat.fim_request import FimRequest
-from specchat.chat.fim_tokens import FimTokens, fim_families, find_fim_tokens
 from specchat.errors import UsageError
 from specchat.text.tokenizer import Tokenizer
 from specchat.weights.load_options import EMBEDDED
+from specchat_completions.fim_tokens import FimTokens, fim_families, find_fim_tokens
 from tests.each_row import each_row
 from tests.tokenizers_at_hand import SPECIAL, byte_level, sentence_piece
 

@@ -1,4 +1,4 @@
-"""The tensors of GGUF files whose network transformers computes (`gguf_networks.toml`) → those of the published model.
+"""GGUF files whose network transformers computes: their tensors (`gguf_networks.toml`) → those of the published model.
 
 Such a file is converted when it is loaded (`gguf_conversion`). A published tensor may be made of several of the file.
 transformers refuses a network that lacks a whole group of tensors. Knows names and shapes; reads no weights.
@@ -6,17 +6,24 @@ transformers refuses a network that lacks a whole group of tensors. Knows names 
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import product
 from math import prod
+from pathlib import Path
 from typing import Any
 
+from specchat.weights.gguf.gguf_conversion import Check, Tables
 from specchat.weights.gguf.gguf_file import GgufTensor
 from specchat.weights.gguf.gguf_heads import DRAFTING_LAYERS
 from specchat.weights.gguf.gguf_keys import GgufKeys
 from specchat.weights.gguf.gguf_manifest import PART, MappedTensor, WeightChange
+from specchat.weights.gguf.gguf_preparation import Report
+from specchat_hybrids.gguf_conversion import safetensors_folder
 
+NETWORKS_FILE = Path(__file__).with_suffix(".toml")
 CHANGES = {  # by the name of a tensor in its layer
     "ssm_a": WeightChange.MINUS_EXP,
     "attn_k_b.weight": WeightChange.TRANSPOSED,
@@ -28,12 +35,39 @@ EXPERTS = "_exps.weight"
 Names = Mapping[str, str | Sequence[str]]
 
 
+class GgufNetworks:
+    """The networks of `gguf_networks.toml`, and conversions of all files (`gguf_conversion.NetworkReader`)."""
+
+    @staticmethod
+    def families() -> Tables:
+        own = ("layer", "norm")  # the rest is read as that of any family
+        return {
+            name: {key: value for key, value in table.items() if key not in own} | {"is_network": True}
+            for name, table in _tables().items()
+        }
+
+    @staticmethod
+    def tensors(keys: GgufKeys, config: Mapping[str, Any]) -> Iterator[MappedTensor]:
+        table = _tables()[keys.architecture]
+        names = {key: table[key] for key in ("layer", "norm") if key in table}
+        return NetworkNames(**names, pairs_rows="pairs_rows" in table.get("flags", ())).tensors(keys, config)
+
+    @staticmethod
+    def convert(folder: Path, report: Report, check: Check | None) -> Path:
+        return safetensors_folder(folder, report, check)
+
+
+@cache
+def _tables() -> Tables:
+    return tomllib.loads(NETWORKS_FILE.read_text(encoding="utf-8"))
+
+
 @dataclass(frozen=True)
 class NetworkNames:
     """The tensors of an architecture: in the model = in the file."""
 
     layer: Mapping[str, Names]  # groups of those of a layer, which has all of a group or none
-    norm: Mapping[str, str]  # the last one
+    norm: Mapping[str, str] = field(default_factory=lambda: {"model.norm.weight": "output_norm.weight"})  # the last one
     pairs_rows: bool = False  # of queries and keys
 
     def tensors(self, keys: GgufKeys, config: Mapping[str, Any]) -> Iterator[MappedTensor]:
@@ -58,7 +92,11 @@ class NetworkNames:
         name, tensors = f"model.layers.{layer}.{name}", [keys.required(f"blk.{layer}.{part}") for part in parts]
         changes = [CHANGES.get(part, WeightChange.NONE) for part in parts]
         if "{}" in name:
-            for index, each in enumerate(keys.matrices(tensors[0], keys.size("expert_count"))):
+            matrices = keys.matrices(tensors[0], keys.size("expert_count"))
+            if {*matrices[0].shape} != {config["hidden_size"], (width := config["moe_intermediate_size"])}:
+                shape = list(tensors[0].shape)
+                raise keys.error(f"{tensors[0].name} has the shape {shape}, and the file says experts of {width}")
+            for index, each in enumerate(matrices):
                 yield MappedTensor(each, name.format(index))
         elif len(parts) > 1:
             stack = keys.size("expert_count") if parts[0].endswith(EXPERTS) else 0

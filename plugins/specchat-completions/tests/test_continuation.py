@@ -9,8 +9,8 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, processors
 
 from specchat.chat.fim_request import FimRequest
-from specchat.chat.fim_tokens import Continuation, is_at_line_end, is_block_over
 from specchat.text.tokenizer import Tokenizer
+from specchat_completions.fim_tokens import Continuation, is_at_line_end, is_block_over
 from tests.each_row import each_row
 from tests.tokenizers_at_hand import byte_level
 

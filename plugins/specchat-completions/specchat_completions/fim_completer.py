@@ -18,7 +18,6 @@ from specchat.chat.answer_grammar import raw_grammar
 from specchat.chat.drafted_text import LoadedModels
 from specchat.chat.events import NO_OUTPUT_YET, Event, Finished, PrefillProgress, PromptTokens, TextDelta, Totals
 from specchat.chat.fim_request import FimRequest
-from specchat.chat.fim_tokens import Continuation, GapPrompt, find_fim_tokens, is_at_line_end, is_block_over, raw_prompt
 from specchat.chat.router import KIND_DEFAULTS
 from specchat.chat.running_answer import sampler_of
 from specchat.chooser.acceptance import PLAIN
@@ -27,11 +26,21 @@ from specchat.engine.cache import KVCache
 from specchat.engine.cache_sizes import SCRATCH_ROWS
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import AnswerTask, Drafter
-from specchat.engine.probabilities import TokenProbabilities
+from specchat.engine.probabilities import TokenProbabilities, token_probabilities
+from specchat.engine.tree import DraftTree
 from specchat.text.detokenize import Detokenizer, StopStrings
+from specchat_completions.fim_tokens import (
+    Continuation,
+    GapPrompt,
+    find_fim_tokens,
+    is_at_line_end,
+    is_block_over,
+    raw_prompt,
+)
 
 TASK_KIND = "completion"  # for what the chooser learns
 DRAFTER_ORDER = KIND_DEFAULTS["code"].drafter_order
+SCORED_ROWS = 64  # of a pass that reads the probabilities of a given text
 INSIDE_LINE = "inside_line"  # the finish reason where a model without FIM tokens has nothing to say
 NO_FIM_TOKENS = (
     "the model has no fill-in-the-middle tokens: completions continue the text before the cursor, at line ends"
@@ -107,7 +116,7 @@ class FimCompleter:
             if deadline.end_reason():
                 return
             with closing(generation), pool.acquire_slot(generation.cache, rows):
-                for scored in generation.score(ids, min(tokenizer.vocab_size, self.models.target.vocab_size)):
+                for scored in _scores(generation, ids, min(tokenizer.vocab_size, self.models.target.vocab_size)):
                     known += scored
                     yield PrefillProgress(len(known), len(ids))
                     if deadline.end_reason():
@@ -173,6 +182,18 @@ class FimCompleter:
             return "lines"
         is_open = self.fim_tokens is not None or request.is_raw
         return "" if is_open or not is_block_over(request.prefix, text) else "block"
+
+
+def _scores(generation: Generation, ids: Sequence[int], vocab_size: int) -> Iterator[tuple[TokenProbabilities, ...]]:
+    """Make these tokens the text and yield the probabilities of all but the first; no drafter hears of them."""
+    generation.replace_tokens(list(ids[:1]))
+    while following := list(ids[len(generation.tokens) :][: min(SCORED_ROWS, generation.target.max_rows)]):
+        tree = DraftTree(generation.tokens[-1])
+        tree.add_chain(following[:-1])
+        path, logits = list(range(len(tree))), generation.target.forward(tree, generation.cache).logits
+        generation.cache.commit(path)
+        generation.tokens += following
+        yield token_probabilities(logits, path, following, vocab_size)
 
 
 def _without_beginning(pieces: Sequence[str], length: int) -> list[str]:

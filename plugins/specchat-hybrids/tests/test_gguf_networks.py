@@ -4,18 +4,18 @@ import tomllib
 
 import pytest
 import torch
+from test_gguf_conversion import loaded
 
 from specchat.errors import ModelError
 from specchat.forward.transformers.transformers_model import TransformersModel
-from specchat.weights.gguf.gguf_conversion import safetensors_folder
-from specchat.weights.gguf.gguf_families import NETWORKS_FILE
 from specchat.weights.gguf.gguf_file import read_gguf
 from specchat.weights.gguf.gguf_preparation import prepared_gguf
 from specchat.weights.load import load_model
 from specchat.weights.load_options import LoadOptions
+from specchat_hybrids.gguf_conversion import safetensors_folder
+from specchat_hybrids.gguf_networks import NETWORKS_FILE
 from tests.each_row import each_row
 from tests.gguf_networks import NETWORKS, network, write_network
-from tests.weights.test_gguf_conversion import loaded
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def _own_cache(tmp_path, monkeypatch):
 
 
 def test_every_network_has_a_file_here():
-    assert {*tomllib.loads(NETWORKS_FILE.read_text()), "gemma4"} == set(NETWORKS)
+    assert {*tomllib.loads(NETWORKS_FILE.read_text()), "gemma4"} == {name.partition(" ")[0] for name in NETWORKS}
 
 
 @each_row("family", NETWORKS, shares=8)
@@ -59,7 +59,26 @@ CONTRADICTIONS = {
         {"expert_gating_func": 1},
         "with expert_gating_func = 1 is not supp",
     ),
-    "a scaled RoPE": ("deepseek2", {"rope.scaling.type": "yarn"}, r"with rope\.scaling\.type = yarn is not supported"),
+    "YaRN without its length": (
+        "deepseek2",
+        {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0},
+        r"rope\.scaling\.original_context_length is missing",
+    ),
+    "YaRN that sharpens twice": (
+        "deepseek2 with YaRN",
+        {"rope.scaling.attn_factor": 2.0},
+        r"with rope\.scaling\.attn_factor = 2\.0 is not supported",
+    ),
+    "a sigmoid instead of a softmax": (
+        "deepseek2 of V2",
+        {"expert_gating_func": 2},
+        "with expert_gating_func = 2 is not supp",
+    ),
+    "weights of experts that are made to sum to 1": (
+        "deepseek2 of V2",
+        {"expert_weights_norm": True},
+        "with expert_weights_norm = True is not supp",
+    ),
     "other experts": ("granitemoe", {"expert_count": 8}, "has the shape .*, and .* 8 experts"),
     "experts of a family with one tensor for each": (
         "lfm2moe",
@@ -84,14 +103,33 @@ def test_metadata_that_does_not_fit_is_one_clear_line(tmp_path, contradiction):
     assert "\n" not in str(caught.value)
 
 
-def test_the_router_of_deepseek_v2_is_refused_by_its_name(tmp_path):
-    path = write_network(tmp_path / "model.gguf", "deepseek2", network("deepseek2"))
-    path.write_bytes(path.read_bytes().replace(b"blk.1.exp_probs_b.bias", b"blk.1.exp_probs_x.bias"))
+OTHER_SHAPES = {
+    "a narrower MLP": (
+        "glm4",
+        {"feed_forward_length": 64},
+        r"gate_up_proj\.weight has the shape \[192, 64\], and .*\[128",
+    ),
+    "experts that are stacked": (
+        "granitemoe",
+        {"feed_forward_length": 64},
+        r"experts\.down_proj has the shape \[6, 64, 96\], and .*\[6, 64, 64\]",
+    ),
+    "a longer latent": ("deepseek2", {"attention.kv_lora_rank": 40}, r"has the shape \[40, 64\], and .*\[48, 64\]"),
+    "narrower experts": ("lfm2moe", {"expert_feed_forward_length": 16}, "the file says experts of 16"),
+}
 
-    with pytest.raises(
-        ModelError, match=r"DeepSeek-V2 \(deepseek2\) cannot be read from GGUF; use the \*\.safetensors"
-    ):
-        prepared_gguf(path)
+
+@each_row("contradiction", OTHER_SHAPES, shares=4)
+def test_tensors_of_another_shape_than_the_metadata_says_are_refused_before_they_are_converted(tmp_path, contradiction):
+    family, metadata, message = OTHER_SHAPES[contradiction]
+    path = write_network(tmp_path / "model.gguf", family, network(family), metadata)
+
+    with pytest.raises(ModelError, match=message) as caught:
+        load_model(prepared_gguf(path), LoadOptions(device="cpu"))
+
+    assert "\n" not in str(caught.value)
+    assert not list((tmp_path / "cache").glob("gguf/*/*.partial"))
+    assert not list((tmp_path / "cache").glob("gguf/*/bf16"))
 
 
 def test_a_group_of_tensors_that_is_there_in_part_is_refused(tmp_path):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.edit.contract import keep_sketch
-from specchat.edit.sketch import UnclearSketchError, keep_to_sketch, merge_sketch, missing_line
+from specchat.edit.sketch import UnclearSketchError
 from specchat.edit.source_text import make_source
 from specchat.errors import InputError
+from specchat_apply.merge import StructureMerger, keep_to_sketch, merge_sketch, missing_line
 
 GAP = "# ... existing code ...\n"
 CODE = '''\
@@ -236,7 +236,9 @@ def test_what_a_model_makes_beside_the_sketch_is_put_back():
 
     assert (wanted, 2, []) == (text, len(foreign), beyond)
     without_check = CODE.replace(CODE[CODE.index("    def check") : CODE.index("    store =")], "def main(name):\n")
-    kept = keep_sketch(source, without_check, f"{GAP}def main(name):\n    store = Store()\n{GAP}", lambda _text: True)
+    kept = StructureMerger().keep(
+        source, without_check, f"{GAP}def main(name):\n    store = Store()\n{GAP}", lambda _text: True
+    )
     assert "def check(self, name)" in kept.warnings.summary
     assert "" == missing_line(source, sketch, text)
     assert "    store = Store()" == missing_line(source, sketch, CODE.replace("Store()", "x"))
@@ -266,6 +268,6 @@ def save(form):
     right = old.replace("def save(form):\n", "def save(form, path):\n    if path is None:\n        return\n")
     lossy = "import store\n\n\n" + right[right.index("def save") :]
 
-    assert right == keep_sketch(source, right, sketch, lambda _text: True).text
-    assert "" == keep_sketch(source, right, sketch, lambda _text: True).warnings.summary
-    assert "`def load(form)" in keep_sketch(source, lossy, sketch, lambda _text: True).warnings.summary
+    assert right == StructureMerger().keep(source, right, sketch, lambda _text: True).text
+    assert "" == StructureMerger().keep(source, right, sketch, lambda _text: True).warnings.summary
+    assert "`def load(form)" in StructureMerger().keep(source, lossy, sketch, lambda _text: True).warnings.summary

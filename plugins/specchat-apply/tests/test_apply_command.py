@@ -7,8 +7,8 @@ import json
 import pytest
 
 import tests.front
-from specchat.cli.apply import apply as apply_command
 from specchat.cli.edit import edit
+from specchat_apply.command import apply as apply_command
 from tests.edit.scripted import CODE, answers
 from tests.front import Bytes, command
 from tests.scripted_session import ScriptedSession, play_host
@@ -30,7 +30,7 @@ def file(tmp_path):
 
 @pytest.fixture
 def apply(monkeypatch, file):
-    monkeypatch.setitem(tests.front.FRONT_ENDS, "apply", "specchat.cli.apply:apply")
+    monkeypatch.setitem(tests.front.FRONT_ENDS, "apply", "specchat_apply.command:apply")
     monkeypatch.setitem(tests.front.FRONT_ENDS, "undo", "specchat.cli.undo:undo")
 
     def apply(sketch, *arguments, model=(), path=file):
@@ -132,6 +132,6 @@ def test_the_plan_says_what_is_not_certain(apply, file):
 def test_a_person_answers_on_the_terminal_and_not_in_the_sketch(apply, file, monkeypatch):
     monkeypatch.setattr("specchat.cli.edit._is_interactive", lambda _options: True)
     for keys, code, text in ((b"n\n", 8, CODE), (b"y\n", 0, NEW)):
-        monkeypatch.setattr("specchat.cli.apply.open_terminal", lambda keys=keys: Bytes(keys, is_terminal=True))
+        monkeypatch.setattr("specchat_apply.command.open_terminal", lambda keys=keys: Bytes(keys, is_terminal=True))
 
         assert (code, text) == (apply(SKETCH)[0].code, file.read_text())

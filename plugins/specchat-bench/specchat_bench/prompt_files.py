@@ -1,4 +1,4 @@
-"""Prompts in files, for plugins: JSON lines with `turns`, or with `instruction` and the file `before` an edit."""
+"""Prompts in files: JSON lines with `turns`, or with `instruction` and the file `before` an edit."""
 
 import json
 from collections.abc import Iterator

@@ -13,11 +13,13 @@ from safetensors.torch import load_file
 
 from specchat.errors import ModelError
 from specchat.forward.llama.rope import Rope
-from specchat.weights.gguf import gguf_conversion
-from specchat.weights.gguf.gguf_conversion import safetensors_folder
 from specchat.weights.gguf.gguf_preparation import no_report, prepared_gguf
+from specchat.weights.load import load_model
+from specchat.weights.load_options import LoadOptions
+from specchat_hybrids import gguf_conversion
+from specchat_hybrids.gguf_conversion import safetensors_folder
 from tests.each_row import each_row
-from tests.gguf_models import CONVERTIBLE, FAMILIES, network, write_gguf
+from tests.gguf_models import CONVERTIBLE, FAMILIES, long_rope_gguf, network, write_gguf
 
 
 @pytest.fixture(autouse=True)
@@ -254,3 +256,15 @@ def test_memory_holds_a_few_rows_at_a_time(tmp_path):
         tracemalloc.stop()
 
     assert peak < 1.3 * (folder / "model.safetensors").stat().st_size
+
+
+def test_a_family_that_transformers_computes_is_converted_when_it_is_loaded(tmp_path):
+    from specchat.forward.transformers.transformers_model import TransformersModel
+
+    folder, reports = prepared_gguf(long_rope_gguf(tmp_path / "model.gguf")), []
+
+    model = load_model(folder, LoadOptions(dtype="float32", device="cpu"), lambda *report: reports.append(report))
+
+    assert isinstance(model, TransformersModel)
+    assert {"converting model.gguf"} == {what for what, _done, _total in reports}
+    assert (folder / "bf16" / "model.safetensors").is_file()

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from specchat.chat.request import Attachment
-from specchat.checks.prompt_files import read_prompts
 from specchat.errors import InputError
+from specchat_bench.prompt_files import read_prompts
 from tests.each_row import each_row
 
 

@@ -11,9 +11,7 @@ from threading import Event as Flag
 import pytest
 
 from specchat.chat.events import Event, Finished, PrefillProgress, PromptTokens, StepDone, TextDelta, Totals
-from specchat.chat.fim_completer import NO_FIM_TOKENS, FimCompleter
 from specchat.chat.fim_request import FimRequest
-from specchat.chat.fim_tokens import raw_prompt
 from specchat.chat.request import AnswerFormat, Request, TokenBias
 from specchat.chooser.chooser import ChooserState
 from specchat.chooser.costs import Costs
@@ -23,6 +21,8 @@ from specchat.engine.drafter import Drafter
 from specchat.errors import ContextError, UsageError
 from specchat.loading.load_engine import Engine, load_engine
 from specchat.profile.keys import Profile, Sampling
+from specchat_completions.fim_completer import NO_FIM_TOKENS, FimCompleter
+from specchat_completions.fim_tokens import raw_prompt
 from tests.each_row import each_row
 from tests.tiny import speaking
 
