@@ -165,6 +165,19 @@ def test_nor_with_most_experts_in_a_slow_tier(group):
     assert SLOW_TIER.pass_seconds_by_rows[1] / seconds >= 0.98
 
 
+def test_the_first_wrong_copy_from_a_slow_tier_costs_less_than_a_plain_pass():
+    """The costs were measured beside other load, so a draft must confirm that they are so steep: one token does."""
+    curve, plain = PassCurve(), SLOW_TIER.pass_seconds_by_rows[1]
+    for rows in (1, 4, 16):
+        curve.set_point(rows, SLOW_TIER.pass_seconds_by_rows[rows])
+    curve.distrust_slope()
+
+    steps = played(Replayer(SLOW_TIER, initial_costs=Costs({1024: curve})), [imagined("edit", 0.05)], steps=1)
+
+    assert [step.draft_tokens for step in steps if step.draft_tokens] == [1]
+    assert sum(step.seconds / plain - step.tokens for step in steps) < 1
+
+
 @pytest.mark.parametrize(("table", "group"), tables_and_groups())
 def test_its_regret_against_the_best_single_drafter_is_small(table, group):
     """The loss against the best single drafter at its full size or plain decoding, trials included."""
