@@ -23,7 +23,6 @@ from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from pickle import UnpicklingError
-from time import time
 from typing import Any, TypeVar
 
 import torch
@@ -173,7 +172,7 @@ def _has_room(folder: Path, needed_bytes: int) -> bool:
         held = needed_bytes
         for used, each in sorted(((each.stat().st_mtime, each) for each in folder.parent.iterdir()), reverse=True):
             held += sum(file.stat().st_size for file in each.iterdir())
-            is_left = each.name.endswith(UNFINISHED) and time() - used > UNFINISHED_SECONDS
+            is_left = each.name.endswith(UNFINISHED) and folder.stat().st_mtime - used > UNFINISHED_SECONDS
             if (held > MAX_KEPT_BYTES or is_left) and each != folder:
                 shutil.rmtree(each, ignore_errors=True)
         return shutil.disk_usage(folder).free > needed_bytes + SPARE_DISK_BYTES

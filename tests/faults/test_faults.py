@@ -18,6 +18,7 @@ from specchat.loading.load_engine import load_engine
 from specchat.profile.keys import Profile
 from tests.faults import cancels, memory
 from tests.faults.load import run_behind, run_load
+from tests.plugins.conftest import host_that_sees, write_metadata
 
 SEED = 20
 
@@ -55,8 +56,11 @@ def test_200_clients_at_once_are_all_answered(runtime):
 
 
 @pytest.mark.full
-def test_eight_clients_at_once_all_get_answers(runtime, monkeypatch):
-    monkeypatch.setattr(spawn, "HOST_COMMAND", (sys.executable, "-m", "specchat.host"))
+def test_eight_clients_at_once_all_get_answers(runtime, monkeypatch, tmp_path):
+    """Those of an editor with the plugin for completions, too."""
+    plugin = Path(__file__).parents[2] / "plugins" / "specchat-completions"
+    write_metadata(plugin, tmp_path)
+    monkeypatch.setattr(spawn, "HOST_COMMAND", host_that_sees([str(tmp_path), str(plugin)]))
 
     result = run_load(5.0, SEED, {"models.target": "embedded"})
 

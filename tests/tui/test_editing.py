@@ -374,12 +374,12 @@ def test_a_block_is_not_written_just_anywhere(run_on_screen, file):
 
 
 @pytest.mark.full
-def test_a_block_with_gaps_that_fits_nowhere_for_certain_is_not_written(run_on_screen, file):
+def test_a_block_with_gaps_names_the_plugin_that_merges_it_and_is_not_written(run_on_screen, file):
     async def scenario(driver):
         await driver.ask("write ```python a.py\nx = 1\n# ... rest of the code ...\n```")
         await begin(driver, "/apply")
 
-        assert "nothing says where it belongs" in await final_footer(driver)
+        assert "the merge of sketches is a plugin" in await final_footer(driver)
         assert OLD == file.read_text()
 
     run_on_screen(scenario, size=(160, 30))
