@@ -1,8 +1,8 @@
 """Instruments of developers, run from the top of a clone as `python -m tools.NAME`; in the sdist, not in the wheel.
 
-costs         passes (pass_costs, transformers_passes), random_peers, expert_costs, recurrent_costs, long_context,
-              packed_products, weight_formats, cold_start, kv_restart, joint_streams, first_bytes; random_models
-              makes networks of a shape
+costs         passes (pass_costs, transformers_passes), random_peers, expert_costs, slow_experts, recurrent_costs,
+              long_context, packed_products, weight_formats, cold_start, kv_restart, joint_streams, first_bytes;
+              random_models makes networks of a shape
 drafting      loop_speed, loop_check, schema_speed, plot_bench, load_changes (burner), synthetic_acceptance,
               record_traces, replay_chooser
 quality       perplexity, model_zoo (zoo_networks), forced_calls, router_accuracy, loop_rates

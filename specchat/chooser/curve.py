@@ -19,6 +19,7 @@ SHARED_CHANGE = 0.5  # share of a change that applies to all other counts: a slo
 MAX_NORMAL_RATIO = 1.25  # measurements of the same cost mostly differ by less than this factor
 UNKNOWN_SLOPE = 0.1  # of a plain pass, for each additional row, while only plain passes are measured
 PROPORTIONAL = 1.0  # slope of a draft, while only one depth is measured
+MAX_TRIAL_COST = 2.0  # plain passes by the curve, for a trial of more than one draft token
 FIRST_TRIAL_ROWS = 4  # rows of the first pass with draft tokens, while the slope is unconfirmed
 STORED_SLOPE_WEIGHT = 0.5  # weight of a stored slope; a pass over two rows has weight 1, one over five has 16
 SLOPE_MEASUREMENTS = 16  # first wide passes, which correct the whole slope
@@ -162,15 +163,18 @@ class PassCurve(Curve):
         """Allow a plain pass first, then a few draft tokens, then as many as the curve covers.
 
         The few get the cost of an unknown machine if the curve is steeper: otherwise it would prevent all drafting, and
-        with it its own correction.
+        with it its own correction. Of a very steep curve only the first one does, which corrects it, too: with experts
+        in a slow tier the curve is right, and a pass over four rows takes as long as three or four plain ones.
         """
         if self.is_unconfirmed:
             return self.seconds_up_to(min(max_count, 1))
         seconds = self.seconds_up_to(max_count if self.wide_passes else min(max_count, FIRST_TRIAL_ROWS))
         if self.wide_passes or seconds is None or len(seconds) < 2:
             return seconds
-        optimistic = (seconds[1] * (1 + UNKNOWN_SLOPE * (count - 1)) for count in range(1, len(seconds)))
-        return [seconds[0], *map(min, seconds[1:], optimistic)]
+        plain, most = seconds[1], MAX_TRIAL_COST * seconds[1]
+        trials = max(sum(each <= most for each in seconds), 3)  # where rows are dear, one draft token tells it
+        optimistic = (plain * (1 + UNKNOWN_SLOPE * (count - 1)) for count in range(1, trials))
+        return [seconds[0], *map(min, seconds[1:trials], optimistic), *seconds[trials:]]
 
     def copy(self) -> Curve:
         """A new curve with the same points, and as far confirmed as this one."""

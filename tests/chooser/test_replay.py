@@ -57,6 +57,12 @@ TABLES = {
 }
 MIXTURE_COSTS = {1: 1.0, 2: 1.4, 4: 2.0, 8: 2.9, 16: 3.8, 32: 4.5}  # by `tools.expert_costs`
 MIXTURE_OF_EXPERTS = relative_cost_table("mixture of experts", 0.05, MIXTURE_COSTS, draft=0.15, lookup=0.005)
+# of 32 experts each row chooses 4; of their bytes 60 % take 6 times as long, and they are 80 % of a plain pass
+SLOW_TIER_COSTS = {
+    rows: 0.2 * (1 + 0.05 * (rows - 1)) + 0.2 * 32 * (1 - (28 / 32) ** rows)
+    for rows in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+}
+SLOW_TIER = relative_cost_table("experts in a slow tier", 0.02, SLOW_TIER_COSTS, draft=0.15, lookup=0.005)
 COPYING, CHATTING = ("suffix", "eagle3", "plain"), ("eagle3", "suffix", "plain")
 WEAK = {"never": 0.05, "seldom": 0.3, "half": 0.5, "mostly": 0.7}
 
@@ -149,6 +155,27 @@ def test_nor_with_a_mixture_of_experts(group):
     seconds = seconds_per_token(played(Replayer(MIXTURE_OF_EXPERTS), traces()[group]))
 
     assert MIXTURE_OF_EXPERTS.pass_seconds_by_rows[1] / seconds >= 0.98
+
+
+@each_row("group", traces, shares=4)
+def test_nor_with_most_experts_in_a_slow_tier(group):
+    """Two rows cost 1.7 plain passes, four 2.9: a simulated price, not a measured one."""
+    seconds = seconds_per_token(played(Replayer(SLOW_TIER), traces()[group]))
+
+    assert SLOW_TIER.pass_seconds_by_rows[1] / seconds >= 0.98
+
+
+def test_the_first_wrong_copy_from_a_slow_tier_costs_less_than_a_plain_pass():
+    """The costs were measured beside other load, so a draft must confirm that they are so steep: one token does."""
+    curve, plain = PassCurve(), SLOW_TIER.pass_seconds_by_rows[1]
+    for rows in (1, 4, 16):
+        curve.set_point(rows, SLOW_TIER.pass_seconds_by_rows[rows])
+    curve.distrust_slope()
+
+    steps = played(Replayer(SLOW_TIER, initial_costs=Costs({1024: curve})), [imagined("edit", 0.05)], steps=1)
+
+    assert [step.draft_tokens for step in steps if step.draft_tokens] == [1]
+    assert sum(step.seconds / plain - step.tokens for step in steps) < 1
 
 
 @pytest.mark.parametrize(("table", "group"), tables_and_groups())
