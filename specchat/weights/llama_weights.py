@@ -166,13 +166,26 @@ def load_llama(
     elif kind.has_graphs:
         capture = capture or CudaGraphCapture(device)
     graphs = GraphSettings(capture, arena_rows(arena_tokens)) if capture is not None else None
-    if sizes.delta_net is not None and kind.is_gpu:
-        from specchat.forward.llama.device_hybrid import DeviceHybridModel  # needs Triton
+    return own_model(sizes, weights, context_window, limits, graphs, has_int8_kv=has_int8_kv)
 
-        return DeviceHybridModel(sizes, weights, context_window, limits, graphs)
-    if sizes.delta_net is not None:
+
+def own_model(
+    sizes: Dimensions,
+    weights: Weights,
+    context_window: int,
+    limits: BatchLimits,
+    graphs: GraphSettings | None,
+    *,
+    has_int8_kv: bool = False,
+) -> LlamaModel:
+    """The model of these weights: of its kind of layers, on their device."""
+    if sizes.delta_net is None:
+        return LlamaModel(sizes, weights, context_window, limits, graphs, has_int8_kv=has_int8_kv)
+    if not kind_of(weights.norm.device).is_gpu:
         return HybridModel(sizes, weights, context_window, limits, has_int8_kv=has_int8_kv)
-    return LlamaModel(sizes, weights, context_window, limits, graphs, has_int8_kv=has_int8_kv)
+    from specchat.forward.llama.device_hybrid import DeviceHybridModel  # needs Triton
+
+    return DeviceHybridModel(sizes, weights, context_window, limits, graphs)
 
 
 def _can_split(sizes: Dimensions, cpu_layers: int) -> bool:

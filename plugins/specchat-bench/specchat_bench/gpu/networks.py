@@ -38,7 +38,7 @@ from specchat.forward.linear.packed_linear import StoredBlocks
 from specchat.forward.llama.llama import LlamaModel
 from specchat.weights.llama_families import network_config
 from specchat.weights.llama_manifest import read_dimensions, required_tensors
-from specchat.weights.llama_weights import network_weights
+from specchat.weights.llama_weights import network_weights, own_model
 from specchat.weights.tensor_files import TensorFiles, TensorLocation, WeightLoader
 from specchat_bench.chain_passes import ROOT_TOKEN, random_context
 from specchat_bench.gpu.gpu_bench import WEIGHT_STD, BenchSizes, GpuBench, alike
@@ -123,12 +123,7 @@ class NoiseNetwork:
         if not loaded.are_capturable:
             raise NotImplementedError(f"no kernel for experts in {self.weights} here")
         graphs = GraphSettings(CudaGraphCapture(bench.device), arena_rows(context_window))
-        limits = BatchLimits(prefill_chunk=512)
-        if dimensions.delta_net is not None:
-            from specchat.forward.llama.device_hybrid import DeviceHybridModel  # needs Triton
-
-            return DeviceHybridModel(dimensions, loaded, context_window, limits, graphs)
-        return LlamaModel(dimensions, loaded, context_window, limits, graphs)
+        return own_model(dimensions, loaded, context_window, BatchLimits(prefill_chunk=512), graphs)
 
 
 def random_llama(bench: GpuBench, sizes: BenchSizes, weights: str) -> LlamaModel:
