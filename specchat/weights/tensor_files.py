@@ -167,17 +167,21 @@ class WeightLoader:
         def outputs(matrix: Tensor) -> Tensor:
             return torch.cat((matrix[0::2], matrix[1::2])) if alternates else matrix
 
-        bias = self.files.read_rows(f"{name}_bias", index, index + 1)[0] if f"{name}_bias" in self.files else None
-        bias = self._to_device(name, outputs(bias), self.device) if bias is not None else None
+        def bias() -> Tensor | None:
+            if f"{name}_bias" not in self.files:
+                return None
+            return self._to_device(
+                name, outputs(self.files.read_rows(f"{name}_bias", index, index + 1)[0]), self.device
+            )
 
         def make() -> QuantLinear:
             weight = self.files.read_rows(name, index, index + 1)[0]
             weight = self._to_device(name, outputs(weight.T if is_transposed else weight).contiguous(), self.device)
-            return quant_linear(WeightSource.from_tensor(weight), self.quant_format, bias)
+            return quant_linear(WeightSource.from_tensor(weight), self.quant_format, bias())
 
         if self.quant_format == "float" and kind_of(self.device).has_kernels:
             blocks = self.files.stacked_blocks(name, index)
-            if blocks is not None and (linear := self._linear_of_blocks(outputs(blocks), bias)) is not None:
+            if blocks is not None and (linear := self._linear_of_blocks(outputs(blocks), bias())) is not None:
                 return linear
         return self._kept_linear(f"{name}.{index}", make)
 
