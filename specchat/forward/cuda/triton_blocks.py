@@ -215,10 +215,11 @@ def block_product(rows: Tensor, weight: BlockWeight, bias: Tensor | None) -> Ten
 
 def tiled_blocks(weight: BlockWeight) -> TiledWeight:
     kind, low, (blocks, outputs, words) = weight.kind, weight.low, weight.low.shape[-3:]
+    form = _E2M1 if kind.is_e2m1 else _NF4 if kind.is_nf4 else _INTEGER
     constants = {
         "GROUP_CHUNKS": kind.group // words, "FACTOR_WORDS": weight.factors.shape[-2], "WORDS": words,
         "TYPE": TYPE_NAMES.index(weight.type_name), "HIGH_BITS": kind.high_bits, "OFFSET": float(kind.offset),
-        "FORM": 1 if kind.is_e2m1 else 2 if kind.is_nf4 else 0, "HAS_SCALES": kind.has_scales,
+        "FORM": form.value, "HAS_SCALES": kind.has_scales,
         "PLANES": kind.planes, "HAS_PTX": has_assembly(),
     }  # fmt: skip
     tensors = low, low if weight.high is None else weight.high, weight.factors

@@ -223,7 +223,7 @@ def _add_splits_kernel(
     tl.store(out + place, total.to(out.dtype.element_ty), mask=is_number)
 
 
-KINDS = {None: 0, torch.int8: 1, torch.float8_e4m3fn: 2}  # by the dtype of the numbers
+KINDS = {None: _UINT4.value, torch.int8: _INT8.value, torch.float8_e4m3fn: _E4M3.value}  # by the dtype of the numbers
 FLOAT_WORDS = 64  # floats of an output that a program reads at once
 
 
@@ -364,6 +364,6 @@ def float_product(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 def tiled_floats(weight: Tensor) -> TiledWeight:
     """weight [out, in], or [experts, out, in]"""
     outputs, inputs = weight.shape[-2:]
-    blocks, constants = triton.cdiv(inputs, FLOAT_WORDS), {"KIND": 3, "GROUP_CHUNKS": 1, "CHUNKS": 1}
+    blocks, constants = triton.cdiv(inputs, FLOAT_WORDS), {"KIND": _FLOAT.value, "GROUP_CHUNKS": 1, "CHUNKS": 1}
     constants |= {"WORDS": FLOAT_WORDS, "HALF_SCALES": False, "HAS_PTX": False}
     return TiledWeight(_packed_kernel, (weight, weight), outputs, inputs, blocks, FLOAT_WORDS, (0,), constants, True)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from specchat.devices import FLOAT_FORMAT, GGUF_FORMAT
+from specchat.forward.linear.block_linear import MXFP4
 from specchat.forward.linear.expert_linear import ExpertLinear
 from specchat_bench.gpu.gpu_bench import GpuBench
 from specchat_bench.gpu.kernels import (
@@ -28,7 +29,6 @@ from specchat_bench.gpu.kernels import (
 from specchat_bench.gpu.networks import NoiseNetwork, network_lines
 from specchat_bench.gpu.report import Line
 
-MXFP4 = "MXFP4"
 TURNS = 8  # choices of experts that calls take turns with
 
 
