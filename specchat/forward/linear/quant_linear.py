@@ -7,7 +7,7 @@
 | `gguf` | the blocks of a GGUF file as they are (`packed_linear.py`) | the same by Triton (`block_linear.py`) |
 | `fp8` | e4m3, dequantized in every pass | W8A16, else as on a CPU |
 | `nf4` | packed by bitsandbytes with AVX512-BF16, else dequantized in every pass | as `gguf`, else bitsandbytes |
-| `nf4-double` | as `nf4`: packing undoes the double quantization | the scales of blocks have 8 bits too |
+| `nf4-double` | as `nf4`: packing undoes the double quantization | as `nf4`; bitsandbytes has scales of 8 bits |
 
 Knows tensors and what the hardware can do; knows no network and no file.
 """
@@ -103,23 +103,6 @@ class Nf4Linear(QuantLinear):
         return _bitsandbytes().matmul_4bit(rows, self.weight, quant_state=self.quant_state, bias=self.bias)
 
 
-def with_own_kernel(linear: QuantLinear) -> QuantLinear:
-    """4-bit weights of bitsandbytes for our kernel, where a GPU has it: theirs is slow for more than one row."""
-    if type(linear) is not Nf4Linear or (state := linear.quant_state).blocksize != NF4_BLOCK_SIZES[0]:
-        return linear
-    (outputs, inputs), absmax = state.shape, state.absmax
-    if state.nested:
-        absmax = _bitsandbytes().functional.dequantize_blockwise(absmax, state.state2) + state.offset
-    steps = absmax.half().view(torch.uint8).view(outputs, -1, 2)
-    codes = linear.weight.view(outputs, steps.shape[1], -1)
-
-    def read_rows(first: int, last: int) -> Tensor:
-        return torch.cat((steps[first:last], codes[first:last]), dim=2).flatten(1)
-
-    blocks = [StoredBlocks(NF4, (outputs, inputs), read_rows)]
-    return block_linear(blocks, state.dtype, linear.weight.device, linear.bias) or linear
-
-
 class Nf4DequantizedLinear(Nf4Linear):
     """A 4-bit weight on a CPU without a kernel for it: parts that fit the cache are dequantized in every pass."""
 
@@ -143,6 +126,23 @@ class Nf4DequantizedLinear(Nf4Linear):
         )  # fmt: skip
         out = torch.cat([functional.linear(rows, part) for part in dequantized], dim=1)
         return _finished(out, self.bias, rows.dtype)
+
+
+def with_own_kernel(linear: QuantLinear) -> QuantLinear:
+    """4-bit weights of bitsandbytes for our kernel, where a GPU has it: theirs is slow for more than one row."""
+    if type(linear) is not Nf4Linear or (state := linear.quant_state).blocksize != NF4_BLOCK_SIZES[0]:
+        return linear
+    (outputs, inputs), absmax = state.shape, state.absmax
+    if state.nested:
+        absmax = _bitsandbytes().functional.dequantize_blockwise(absmax, state.state2) + state.offset
+    steps = absmax.half().view(torch.uint8).view(outputs, -1, 2)
+    codes = linear.weight.view(outputs, steps.shape[1], -1)
+
+    def read_rows(first: int, last: int) -> Tensor:
+        return torch.cat((steps[first:last], codes[first:last]), dim=2).flatten(1)
+
+    blocks = [StoredBlocks(NF4, (outputs, inputs), read_rows)]
+    return block_linear(blocks, state.dtype, linear.weight.device, linear.bias) or linear
 
 
 def _finished(out: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
