@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.clients.snippets import ROOT
+from tests.plugins.conftest import command_with_such_a_host
 
 AREA = '''def area(width, height):
     """Return the area of a rectangle."""
@@ -118,7 +119,8 @@ def new_world(packages: Path) -> Iterator[World]:
     for name in ("bin", "home", "project", "run"):
         (folder / name).mkdir(mode=0o700)
     program = folder / "bin" / "specchat"
-    program.write_text(f'#!/bin/sh\nPYTHONPATH="{import_path()}" exec "{sys.executable}" -m specchat "$@"\n')
+    command = shlex.join(command_with_such_a_host(import_path()))
+    program.write_text(f'#!/bin/sh\nPYTHONPATH="{import_path()}" exec {command} "$@"\n')
     program.chmod(0o700)
     environment = {
         **{name: os.environ[name] for name in ("LANG", "OMP_NUM_THREADS", "OMP_WAIT_POLICY") if name in os.environ},

@@ -75,9 +75,9 @@ def host_that_sees(folders: Sequence[str]) -> tuple[str, ...]:
     return (sys.executable, "-c", code)
 
 
-def command_with_such_a_host() -> tuple[str, ...]:
-    """`specchat`, whose engine process finds the plugins of PYTHONPATH."""
-    host = host_that_sees(os.environ["PYTHONPATH"].split(os.pathsep))
+def command_with_such_a_host(import_path: str) -> tuple[str, ...]:
+    """`specchat`, whose engine process finds the plugins in the folders of a PYTHONPATH."""
+    host = host_that_sees(import_path.split(os.pathsep))
     code = f"from specchat.host import spawn; spawn.HOST_COMMAND = {host!r}; from specchat.cli.main import main; main()"
     return (sys.executable, "-c", code)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import pytest
@@ -14,7 +15,7 @@ TEXT = "import json\n\n\ndef read(path):\n    with open(path) as file:\n        
 
 @pytest.mark.full
 def test_the_embedded_model_completes_and_edits(start, fresh_world):
-    editor = start(*command_with_such_a_host(), "lsp", world=fresh_world)
+    editor = start(*command_with_such_a_host(os.environ["PYTHONPATH"]), "lsp", world=fresh_world)
     editor.begin()
     editor.open(TEXT)
 
