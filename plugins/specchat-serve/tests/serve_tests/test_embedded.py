@@ -35,7 +35,16 @@ TOOLS = [
 @pytest.fixture(scope="module")
 def client(runtime) -> Iterator[Any]:
     """Of a server with a host of its own."""
-    line = [*command_with_such_a_host(os.environ["PYTHONPATH"]), "serve", "--port", "0", "--draft", "", "--max-tokens", "24"]
+    line = [
+        *command_with_such_a_host(os.environ["PYTHONPATH"]),
+        "serve",
+        "--port",
+        "0",
+        "--draft",
+        "",
+        "--max-tokens",
+        "24",
+    ]
     with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as serving:
         assert serving.stderr is not None
         address = serving.stderr.readline().split()[2].rstrip(",")
