@@ -168,12 +168,11 @@ class Sampler:
         """
         logits = self._penalize_and_mask(logits, rows, seen_tokens)
         if self.is_truncating:
-            kept = self._truncate(logits, count)
-            logits, ids = kept.logits, kept.columns if rows.token_ids is None else rows.token_ids[kept.columns]
+            logits, columns = self._truncate(logits, count)
+            ids = columns if rows.token_ids is None else rows.token_ids[columns]
         else:
-            logits = logits / self.temperature
             ids = _all_token_ids(logits.shape[-1], logits.device) if rows.token_ids is None else rows.token_ids
-        return logits, ids
+        return logits / self.temperature, ids
 
     def _penalize_and_mask(self, logits: Tensor, rows: LogitRows, seen_tokens: SeenTokens | None) -> Tensor:
         logits = self.penalize(logits, rows, seen_tokens).float()
@@ -185,17 +184,16 @@ class Sampler:
         return logits
 
     def _truncate(self, logits: Tensor, count: int) -> KeptTokens:
-        """What temperature, top-k, top-p and min-p keep, in this order. [N, V] -> [N, C]"""
+        """What top-k, top-p and min-p keep, in this order. [N, V] -> [N, C]"""
         if self.top_k:
             kept = keep_top_k(logits, self.top_k)
-            kept = kept._replace(logits=kept.logits / self.temperature)
             if self.top_p < 1:
-                kept = kept._replace(logits=mask_top_p(kept.logits.log_softmax(-1), self.top_p))
+                kept = kept._replace(logits=mask_top_p(kept.logits, self.temperature, self.top_p))
         elif self.top_p < 1:
-            kept = keep_top_p(logits / self.temperature, self.top_p, count)
+            kept = keep_top_p(logits, self.temperature, self.top_p, count)
         else:
-            return keep_min_p(logits / self.temperature, self.min_p)
-        return kept._replace(logits=mask_min_p(kept.logits, self.min_p)) if self.min_p > 0 else kept
+            return keep_min_p(logits, self.temperature, self.min_p)
+        return kept._replace(logits=mask_min_p(kept.logits, self.temperature, self.min_p)) if self.min_p > 0 else kept
 
 
 def gumbel_noise(seed: int, positions: list[int], token_ids: Tensor) -> Tensor:

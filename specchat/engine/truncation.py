@@ -1,8 +1,11 @@
 """The tokens that top-k, top-p and min-p keep.
 
+Every device keeps the same tokens of the same logits, in every row and in whatever order sums are computed: what a
+token has of the probability is a whole number, which integers alone make from the distance of its logit to the highest
+one. `forward/native/native_sampling.cpp` and `forward/cuda/triton_sampling.py` compute the same numbers.
+
 On a CPU, where a sort of a vocabulary takes longer than a pass of a small network, top-p looks at the most probable
-tokens first. The result is exact, and that of a row does not depend on the other rows: sums of probabilities are sums
-of integers, which no order of summation changes. Knows no noise and no token ids, only columns.
+tokens first; the result is exact. Knows no noise and no token ids, only columns.
 """
 
 from __future__ import annotations
@@ -15,7 +18,12 @@ from torch import Tensor
 
 SHORTLIST = 1024  # tokens that top-p looks at on a CPU; all of them only where these have too little probability
 MASKED_LOGIT = float("-inf")
-PROBABILITY_UNIT = 2.0**-40
+EXPONENT_BITS = 24
+EXPONENT_STEPS = 24204406.0  # 2**24 / ln 2; a float32 has this number
+MOST_STEPS = float(32 << EXPONENT_BITS)  # from here on a token has no unit
+# 2**31 * 2**-x for x from 0 to 1 is the first of them - x * (the second - x * (...)), with an error of 6 units
+COEFFICIENTS = (2147483648, 1488522040, 515878638, 119168800, 20577645, 2743350, 236085)
+TOP_P_BITS = 24
 
 
 class KeptTokens(NamedTuple):
@@ -30,47 +38,62 @@ def keep_top_k(logits: Tensor, count: int) -> KeptTokens:
     return KeptTokens(*logits.topk(min(count, logits.shape[-1])))
 
 
-def keep_top_p(logits: Tensor, top_p: float, count: int = 1) -> KeptTokens:
-    """The fewest tokens that have `top_p` of the probability together, as log-probabilities, the highest first.
+def keep_top_p(logits: Tensor, temperature: float, top_p: float, count: int = 1) -> KeptTokens:
+    """The fewest tokens that have `top_p` of the probability together, the highest first.
 
     There are at least `count` columns; masked ones follow.
     """
-    logits = logits.log_softmax(-1)
+    total = probability_units(logits, temperature).sum(-1, keepdim=True)
     if logits.is_cpu and max(SHORTLIST, count) < logits.shape[-1]:
         ranked, columns = _ranked(logits, logits.topk(max(SHORTLIST, count)).indices.sort(-1).values)
-        _before, total = _sums_before(ranked)
-        if bool(((total >= round(top_p / PROBABILITY_UNIT)) | (ranked[:, -1] == MASKED_LOGIT)).all()):
-            kept = mask_top_p(ranked, top_p)
+        found = probability_units(ranked, temperature).sum(-1, keepdim=True)
+        if bool((found >= units_to_keep(total, top_p)).all()):
+            kept = mask_top_p(ranked, temperature, top_p, total)
             width = max(int(kept.isfinite().sum(-1).amax()), count)
             return KeptTokens(kept[:, :width], columns[:, :width])
     ranked, columns = logits.sort(dim=-1, descending=True, stable=True)
-    return KeptTokens(mask_top_p(ranked, top_p), columns)
+    return KeptTokens(mask_top_p(ranked, temperature, top_p, total), columns)
 
 
-def keep_min_p(logits: Tensor, min_p: float) -> KeptTokens:
+def keep_min_p(logits: Tensor, temperature: float, min_p: float) -> KeptTokens:
     """The tokens with at least this share of the highest probability."""
     columns = torch.arange(logits.shape[-1], device=logits.device)
-    return KeptTokens(mask_min_p(logits, min_p), columns.expand_as(logits))
+    return KeptTokens(mask_min_p(logits, temperature, min_p), columns.expand_as(logits))
 
 
-def mask_top_p(ranked: Tensor, top_p: float) -> Tensor:
-    """Mask the tail that has the last 1 - top_p of the probability. Log-probabilities, best first. [N, C] -> [N, C]"""
-    before, _total = _sums_before(ranked)
-    return ranked.masked_fill(before >= round(top_p / PROBABILITY_UNIT), MASKED_LOGIT)
+def mask_top_p(ranked: Tensor, temperature: float, top_p: float, total: Tensor | None = None) -> Tensor:
+    """Mask the tail that has the last 1 - top_p of the probability; `total`: of the row. Best first. [N, C] -> [N, C]"""
+    units = probability_units(ranked, temperature)
+    sums = units.cumsum(-1)
+    return ranked.masked_fill(sums - units >= units_to_keep(sums[:, -1:] if total is None else total, top_p), MASKED_LOGIT)
 
 
-def mask_min_p(logits: Tensor, min_p: float) -> Tensor:
-    return logits.masked_fill(logits < logits.amax(-1, keepdim=True) + log(min_p), MASKED_LOGIT)
+def mask_min_p(logits: Tensor, temperature: float, min_p: float) -> Tensor:
+    return logits.masked_fill(logits < logits.amax(-1, keepdim=True) + temperature * log(min_p), MASKED_LOGIT)
+
+
+def probability_units(logits: Tensor, temperature: float) -> Tensor:
+    """The probability of each column at this temperature, in units of which the best one has 2**31. [N, C] -> [N, C]"""
+    distances = logits.amax(-1, keepdim=True) - logits
+    steps = (distances * (EXPONENT_STEPS / temperature)).clamp(max=MOST_STEPS).long()
+    fraction, units = steps & ((1 << EXPONENT_BITS) - 1), torch.full_like(steps, COEFFICIENTS[-1])
+    for coefficient in COEFFICIENTS[-2::-1]:
+        units = coefficient - (units * fraction >> EXPONENT_BITS)
+    return units >> (steps >> EXPONENT_BITS).clamp(0, 32)
+
+
+def units_to_keep(total: Tensor, top_p: float) -> Tensor:
+    """Rounded down, in integers: what some columns together must have of `total`, which is below 2**51."""
+    share = top_p_share(top_p)
+    return (total >> TOP_P_BITS) * share + ((total & ((1 << TOP_P_BITS) - 1)) * share >> TOP_P_BITS)
+
+
+def top_p_share(top_p: float) -> int:
+    """Of 2**24."""
+    return max(int(top_p * (1 << TOP_P_BITS)), 1)
 
 
 def _ranked(logits: Tensor, columns: Tensor) -> KeptTokens:
     """These columns, in ascending order, with the highest logits first; of equal ones the first column. [N, C]"""
     ranked, order = logits.gather(-1, columns).sort(dim=-1, descending=True, stable=True)
     return KeptTokens(ranked, columns.gather(-1, order))
-
-
-def _sums_before(ranked: Tensor) -> tuple[Tensor, Tensor]:
-    """The probability before each column, and that of the row, in integer units. [N, C] -> [N, C], [N]"""
-    units = (ranked.exp() / PROBABILITY_UNIT).long()
-    sums = units.cumsum(-1)
-    return sums - units, sums[:, -1]

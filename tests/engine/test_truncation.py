@@ -37,7 +37,7 @@ def test_top_k_keeps_the_highest_in_order(size, count):
 def test_min_p_keeps_all_tokens_with_that_share_of_the_highest(size, min_p):
     logits = rows(size)
 
-    kept = keep_min_p(logits, min_p)
+    kept = keep_min_p(logits, 1.0, min_p)
 
     probabilities = logits.softmax(-1)
     for row in range(4):
@@ -49,7 +49,7 @@ def test_min_p_keeps_all_tokens_with_that_share_of_the_highest(size, min_p):
 @each_row("top_p", [0.2, 0.7, 0.95, 0.9999])
 @each_row("count", [1, 8])
 def test_top_p_keeps_the_fewest_tokens_that_are_probable_enough(size, top_p, count):
-    kept = keep_top_p(rows(size), top_p, count)
+    kept = keep_top_p(rows(size), 1.0, top_p, count)
 
     assert kept.columns.shape[-1] >= min(count, size)
     for row in range(4):
@@ -65,6 +65,6 @@ def test_equal_tokens_are_kept_by_their_column_whatever_the_other_rows_are():
     tied[0, [37, 290]] = 20.0
     flat = torch.zeros(1, 400)
 
-    alone, among_others = keep_top_p(tied, 0.4), keep_top_p(torch.cat([flat, tied]), 0.4)
+    alone, among_others = keep_top_p(tied, 1.0, 0.4), keep_top_p(torch.cat([flat, tied]), 1.0, 0.4)
 
     assert kept_columns(alone, 0) == kept_columns(among_others, 1) == [37]

@@ -13,13 +13,19 @@
 namespace {
 
 constexpr float MAX_NOISE = 16.64f;      // sampling.py
-constexpr double UNITS = 0x1p40;         // of a probability of 1
+constexpr int EXPONENT_BITS = 24;        // these four: engine/truncation.py
+constexpr double EXPONENT_STEPS = 24204406;
+constexpr float MOST_STEPS = float(int64_t(32) << EXPONENT_BITS);
+constexpr uint64_t COEFFICIENTS[] = {2147483648, 1488522040, 515878638, 119168800, 20577645, 2743350, 236085};
+constexpr int TOP_P_BITS = 24;
+constexpr double UNITS = 0x1p31;         // of the probability of the best column
 constexpr int BLOCK = 64;                // columns with one maximum
 constexpr double SHORTLISTS[] = {1e-3, 1e-6, 0};  // the least probability of the tokens that top-p looks at
 constexpr int SORTED_TOGETHER = 32;
 
 struct Candidate {
-    float logit, weight;  // e^((logit - the largest) / temperature), where it is needed
+    float logit;
+    uint32_t units;  // of probability, where they are needed
     int32_t column;
 
     bool operator<(const Candidate& other) const {  // better ones first
@@ -46,7 +52,7 @@ class Row {
     void load(const T* logits, const uint8_t* allowed, int64_t columns) {
         const int64_t blocks = (columns + BLOCK - 1) / BLOCK;
         numbers.assign(size_t(blocks * BLOCK), -INFINITY);
-        weights.clear();
+        units.clear();
         maxima.resize(size_t(blocks));
         float* to = numbers.data();
         if (allowed)
@@ -71,20 +77,27 @@ class Row {
 
     float maximum() const { return largest; }
 
-    // Computes the weights of all columns; returns their sum.
-    float weigh(float temperature) {
-        weights.resize(numbers.size());
-        float lanes[LANES] = {};
-        const float inverse = 1 / temperature;
-        for (size_t first = 0; first < numbers.size(); first += LANES)
-#pragma omp simd
-            for (int lane = 0; lane < LANES; lane++) {
-                const float weight = exponential((numbers[first + size_t(lane)] - largest) * inverse);
-                weights[first + size_t(lane)] = weight;
-                lanes[lane] += weight;
+    // Computes the units of probability of all columns; returns their sum. In integers, whose sums have no order.
+    uint64_t weigh(double temperature) {
+        units.assign(numbers.size(), 0);
+        const float steps_of_one = float(EXPONENT_STEPS / temperature);
+        uint64_t sum = 0;
+        for (size_t block = 0; block < maxima.size(); block++) {
+            if (!((largest - maxima[block]) * steps_of_one < MOST_STEPS)) continue;
+            const float* from = numbers.data() + block * BLOCK;
+            uint32_t* to = units.data() + block * BLOCK;
+#pragma omp simd reduction(+ : sum)
+            for (int i = 0; i < BLOCK; i++) {
+                const float distance = (largest - from[i]) * steps_of_one;
+                const int32_t steps = int32_t(distance < MOST_STEPS ? distance : MOST_STEPS);
+                const uint64_t fraction = uint32_t(steps) & ((1u << EXPONENT_BITS) - 1);
+                uint64_t unit = COEFFICIENTS[6];
+                for (int term = 5; term >= 0; term--) unit = COEFFICIENTS[term] - (unit * fraction >> EXPONENT_BITS);
+                unit >>= steps >> EXPONENT_BITS;
+                to[i] = uint32_t(unit);
+                sum += unit;
             }
-        float sum = 0;
-        for (const float lane : lanes) sum += lane;
+        }
         return sum;
     }
 
@@ -96,7 +109,7 @@ class Row {
             for (int i = 0; i < BLOCK; i++) {
                 const size_t column = block * BLOCK + size_t(i);
                 if (numbers[column] >= floor && numbers[column] > -INFINITY)
-                    visit(Candidate{numbers[column], weights.empty() ? 0 : weights[column], int32_t(column)});
+                    visit(Candidate{numbers[column], units.empty() ? 0 : units[column], int32_t(column)});
             }
         }
     }
@@ -114,55 +127,60 @@ class Row {
     }
 
    private:
-    std::vector<float> numbers, weights, maxima;  // of each block
+    std::vector<float> numbers, maxima;  // of each block
+    std::vector<uint32_t> units;
     float largest = 0;
 };
 
-inline int64_t units_of(const Candidate& candidate, double total) { return int64_t(candidate.weight / total * UNITS); }
+// What some columns together must have of the units of all.
+inline int64_t units_to_keep(uint64_t total, double top_p) {
+    const uint64_t share = std::max(uint64_t(top_p * (1 << TOP_P_BITS)), uint64_t(1));
+    return int64_t((total >> TOP_P_BITS) * share + ((total & ((1 << TOP_P_BITS) - 1)) * share >> TOP_P_BITS));
+}
 
-// Keeps the fewest of the best candidates that have `top_p` of the total weight together. To halve them again and again
-// takes less time than to sort all.
-void cut_top_p(std::vector<Candidate>& candidates, double top_p, double total) {
-    int64_t missing = std::llround(top_p * UNITS);
+// Keeps the fewest of the best candidates that have so many units together. To halve them again and again takes less
+// time than to sort all.
+void cut_top_p(std::vector<Candidate>& candidates, int64_t missing) {
     auto first = candidates.begin(), last = candidates.end();
     while (last - first > SORTED_TOGETHER) {
         const auto middle = first + (last - first) / 2;
         std::nth_element(first, middle, last);
         int64_t found = 0;
-        for (auto each = first; each < middle; each++) found += units_of(*each, total);
+        for (auto each = first; each < middle; each++) found += each->units;
         if (found >= missing)
             last = middle;
         else
             missing -= found, first = middle;
     }
     std::sort(first, last);
-    while (first < last && missing > 0) missing -= units_of(*first++, total);
+    while (first < last && missing > 0) missing -= (first++)->units;
     candidates.erase(first, candidates.end());
 }
 
 // The candidates of top-p. The shortlist grows until it has enough probability.
 void find_nucleus(Row& row, const Rules& rules, std::vector<Candidate>& kept) {
-    const double total = row.weigh(float(rules.temperature));
-    const int64_t limit = std::llround(rules.top_p * UNITS);
+    const uint64_t total = row.weigh(rules.temperature);
+    const int64_t limit = units_to_keep(total, rules.top_p);
     for (const double least : SHORTLISTS) {
         int64_t found = 0;
         kept.clear();
-        row.for_each_from(float(row.maximum() + rules.temperature * std::log(least * total)), [&](Candidate each) {
+        const double floor = row.maximum() + rules.temperature * std::log(least * double(total) / UNITS);
+        row.for_each_from(float(floor), [&](Candidate each) {
             kept.push_back(each);
-            found += units_of(each, total);
+            found += each.units;
         });
         if (found >= limit) break;
     }
-    cut_top_p(kept, rules.top_p, total);
+    cut_top_p(kept, limit);
 }
 
 void keep_top_k(Row& row, const Rules& rules, std::vector<Candidate>& kept) {
-    if (rules.top_p < 1) row.weigh(float(rules.temperature));
+    if (rules.top_p < 1) row.weigh(rules.temperature);
     row.highest(rules.top_k, kept);
     if (rules.top_p >= 1) return;
-    double total = 0;
-    for (const Candidate& each : kept) total += each.weight;
-    cut_top_p(kept, rules.top_p, total);
+    uint64_t total = 0;
+    for (const Candidate& each : kept) total += each.units;
+    cut_top_p(kept, units_to_keep(total, rules.top_p));
 }
 
 struct Ranked {
@@ -223,7 +241,7 @@ void rank_row(Workspace& space, const Rules& rules, size_t count, const uint32_t
         return;
     }
     NoisyBest best(space.best, count, rules, keys, tokens);
-    const float least = rules.min_p > 0 ? float(largest + rules.temperature * std::log(rules.min_p)) : -INFINITY;
+    const float least = rules.min_p > 0 ? largest + float(rules.temperature * std::log(rules.min_p)) : -INFINITY;
     if (rules.top_k > 0 || rules.top_p < 1) {
         rules.top_k > 0 ? keep_top_k(row, rules, space.kept) : find_nucleus(row, rules, space.kept);
         for (const Candidate& each : space.kept)
