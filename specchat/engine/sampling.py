@@ -149,7 +149,7 @@ class Sampler:
     def rank(self, logits: Tensor, rows: LogitRows, seen_tokens: SeenTokens | None = None, count: int = 1) -> Ranking:
         """The `count` best tokens of each row, after the rules and the noise. [N, V] -> [N, count]"""
         if self.temperature == 0:
-            return _top_tokens(self._penalize_and_mask(logits, rows, seen_tokens), rows.token_ids, count)
+            return _top_tokens(self.penalize_and_mask(logits, rows, seen_tokens).float(), rows.token_ids, count)
         logits, ids = self.process_logits(logits, rows, seen_tokens, count)
         if logits.shape[-1] == 1:
             return Ranking(ids.expand_as(logits), logits)
@@ -166,7 +166,7 @@ class Sampler:
 
         There are `count` columns or more, as far as the rules allow; masked ones may repeat a token.
         """
-        logits = self._penalize_and_mask(logits, rows, seen_tokens)
+        logits = self.penalize_and_mask(logits, rows, seen_tokens).float()
         if self.is_truncating:
             logits, columns = self._truncate(logits, count)
             ids = columns if rows.token_ids is None else rows.token_ids[columns]
@@ -174,8 +174,9 @@ class Sampler:
             ids = _all_token_ids(logits.shape[-1], logits.device) if rows.token_ids is None else rows.token_ids
         return logits / self.temperature, ids
 
-    def _penalize_and_mask(self, logits: Tensor, rows: LogitRows, seen_tokens: SeenTokens | None) -> Tensor:
-        logits = self.penalize(logits, rows, seen_tokens).float()
+    def penalize_and_mask(self, logits: Tensor, rows: LogitRows, seen_tokens: SeenTokens | None) -> Tensor:
+        """The logits of tokens that may be sampled, after penalties and grammar. [N, V] -> [N, C]"""
+        logits = self.penalize(logits, rows, seen_tokens)
         if self.vocab_size is not None and rows.token_ids is None:
             logits = logits[:, : self.vocab_size]
         if rows.allowed_mask is not None:

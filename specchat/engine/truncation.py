@@ -2,7 +2,7 @@
 
 Every device keeps the same tokens of the same logits, in every row and in whatever order sums are computed: what a
 token has of the probability is a whole number, which integers alone make from the distance of its logit to the highest
-one. `forward/native/native_sampling.cpp` and `forward/cuda/triton_sampling.py` compute the same numbers.
+one. `forward/native/native_sampling.cpp` and `forward/cuda/triton_truncation.py` compute the same numbers.
 
 On a CPU, where a sort of a vocabulary takes longer than a pass of a small network, top-p looks at the most probable
 tokens first; the result is exact. Knows no noise and no token ids, only columns.
@@ -62,10 +62,12 @@ def keep_min_p(logits: Tensor, temperature: float, min_p: float) -> KeptTokens:
 
 
 def mask_top_p(ranked: Tensor, temperature: float, top_p: float, total: Tensor | None = None) -> Tensor:
-    """Mask the tail that has the last 1 - top_p of the probability; `total`: of the row. Best first. [N, C] -> [N, C]"""
+    """Mask the tail with the last 1 - top_p of the probability; `total`: of the row. Best first. [N, C] -> [N, C]"""
     units = probability_units(ranked, temperature)
     sums = units.cumsum(-1)
-    return ranked.masked_fill(sums - units >= units_to_keep(sums[:, -1:] if total is None else total, top_p), MASKED_LOGIT)
+    return ranked.masked_fill(
+        sums - units >= units_to_keep(sums[:, -1:] if total is None else total, top_p), MASKED_LOGIT
+    )
 
 
 def mask_min_p(logits: Tensor, temperature: float, min_p: float) -> Tensor:

@@ -26,7 +26,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
-from specchat.engine.sampling import DeviceNoise
+from specchat.engine.sampling import DeviceNoise, LogitRows, Sampler
 from specchat.forward.batch import CacheRows
 from specchat.forward.cuda import (
     triton_attention,
@@ -49,7 +49,7 @@ POINTERS = {
     torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.int32: "*i32", torch.int64: "*i64",
     torch.int8: "*i8", torch.int16: "*i16", torch.float64: "*fp64",
 }  # fmt: skip
-WARP_SIZE, ALIGNMENT = 32, 16
+WARP_SIZE, ALIGNMENT, CPU = 32, 16, torch.device("cpu")
 capability, head_size, dtype = int(sys.argv[1]), int(sys.argv[2]), getattr(torch, sys.argv[3])
 compiled = set[str]()
 
@@ -125,7 +125,17 @@ def launch_all() -> None:
     triton_sampling.sample_columns(noise, logits)
     triton_sampling.rank_columns(noise, logits, triton_sampling.MAX_COUNT)
     triton_sampling.rank_columns(noise, logits[:, :32000], triton_sampling.MAX_COUNT, torch.arange(32000))
+    launch_sampling_rules(logits)
     launch_recurrences()
+
+
+def launch_sampling_rules(logits: Tensor) -> None:
+    """Choices among what top-k, top-p and min-p keep, of a target, and of a draft in a reduced vocabulary."""
+    sampler, rows = Sampler(0.8, 40, 0.9, 0.05), LogitRows([1] * 4)
+    triton_sampling.sample_by_rules(logits, sampler, rows)
+    triton_sampling.rank_by_rules(logits, sampler, rows, None, triton_sampling.MAX_COUNT)
+    rows = LogitRows([1] * 4, token_ids=torch.arange(32000))
+    triton_sampling.rank_by_rules(logits[:, :32000], sampler, rows, None, triton_sampling.MAX_COUNT)
 
 
 def launch_recurrences() -> None:
@@ -156,7 +166,7 @@ def launch_blocks() -> None:
     Few rows for all types, and all tiles for two of them: those with the least and the most operations.
     """
     for name, outputs, inputs in (*((name, 4096, 4096) for name in BLOCK_TYPES), ("Q5_1", 4100, 2880)):
-        weight = BlockWeight.zeros(name, outputs, inputs, torch.device("cpu"))
+        weight = BlockWeight.zeros(name, outputs, inputs, CPU)
         counts = (4, 20, 64, 100) if name in ("Q4_0", "Q5_K") else (4,)
         launch_product(triton_blocks.tiled_blocks(weight), torch.zeros(outputs, dtype=dtype), counts)
 

@@ -28,6 +28,7 @@ SCRIPT = Path(__file__).with_name("compile_kernels.py")
 KERNELS = {
     "_rms_norm_kernel", "_activate_and_mul_kernel", "_qk_norm_rope_kernel", "_attention_kernel", "_combine_kernel",
     "_packed_kernel", "_add_splits_kernel", "_best_of_part_kernel", "_best_of_row_kernel", "_grow_kernel",
+    "_octaves_kernel", "_cut_kernel",
     "_convolve_kernel", "_tree_kernel", "_chain_kernel", "_gated_norm_kernel",
 }  # fmt: skip
 

@@ -258,12 +258,14 @@ class LlamaModel:
         seen_tokens: SeenTokens | None = None,
         computed: ModelOutput | None = None,
     ) -> SampledOutput | None:
-        if self.device.type == "cpu" and self.graphs is None and can_sample(sampler, rows, self._like.dtype):
-            computed = computed or self.forward(tree, cache)
-            return SampledOutput(computed, sample_rows(computed.logits, sampler, rows, seen_tokens))
         noise = sampler.noise_inputs(rows, seen_tokens) if self.graphs is not None else None
         output = self._replay(self.limits.nodes(tree), cache, self._full_depth, noise) if noise is not None else None
-        return SampledOutput(output.rows(0, len(tree)), output.samples[: len(tree)]) if output is not None else None
+        if output is not None:
+            return SampledOutput(output.rows(0, len(tree)), output.samples[: len(tree)])
+        if not can_sample(sampler, rows, self._like.dtype, self.device):
+            return None
+        computed = computed or self.forward(tree, cache)
+        return SampledOutput(computed, sample_rows(computed.logits, sampler, rows, seen_tokens))
 
     def prefill(self, tokens: list[int] | Tensor, cache: KVCache) -> ModelOutput:
         output = self._forward_chain(tokens, cache, self._full_depth)

@@ -126,8 +126,8 @@ class TransformersModel:
         seen_tokens: SeenTokens | None = None,
         computed: ModelOutput | None = None,
     ) -> SampledOutput | None:
-        """By a native kernel, on a CPU; None elsewhere."""
-        if self.network.device.type != "cpu" or not can_sample(sampler, rows, self.network.dtype):
+        """By kernels; None where there are none."""
+        if not can_sample(sampler, rows, self.network.dtype, self.network.device):
             return None
         output = computed or self.forward(tree, cache)
         return SampledOutput(output, sample_rows(output.logits, sampler, rows, seen_tokens))
