@@ -43,8 +43,8 @@ def keep_top_p(logits: Tensor, temperature: float, top_p: float, count: int = 1)
 
     There are at least `count` columns; masked ones follow.
     """
-    total = probability_units(logits, temperature).sum(-1, keepdim=True)
     if logits.is_cpu and max(SHORTLIST, count) < logits.shape[-1]:
+        total = probability_units(logits, temperature).sum(-1, keepdim=True)
         ranked, columns = _ranked(logits, logits.topk(max(SHORTLIST, count)).indices.sort(-1).values)
         found = probability_units(ranked, temperature).sum(-1, keepdim=True)
         if bool((found >= units_to_keep(total, top_p)).all()):
@@ -52,7 +52,7 @@ def keep_top_p(logits: Tensor, temperature: float, top_p: float, count: int = 1)
             width = max(int(kept.isfinite().sum(-1).amax()), count)
             return KeptTokens(kept[:, :width], columns[:, :width])
     ranked, columns = logits.sort(dim=-1, descending=True, stable=True)
-    return KeptTokens(mask_top_p(ranked, temperature, top_p, total), columns)
+    return KeptTokens(mask_top_p(ranked, temperature, top_p), columns)
 
 
 def keep_min_p(logits: Tensor, temperature: float, min_p: float) -> KeptTokens:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from specchat.engine.truncation import KeptTokens, keep_min_p, keep_top_k, keep_top_p
+from specchat.engine.truncation import KeptTokens, keep_min_p, keep_top_k, keep_top_p, probability_units
 from tests.each_row import each_row
 
 SIZES = (7, 32, 33, 1000, 5003)
@@ -68,3 +68,27 @@ def test_equal_tokens_are_kept_by_their_column_whatever_the_other_rows_are():
     alone, among_others = keep_top_p(tied, 1.0, 0.4), keep_top_p(torch.cat([flat, tied]), 1.0, 0.4)
 
     assert kept_columns(alone, 0) == kept_columns(among_others, 1) == [37]
+
+
+def test_units_of_probability_are_whole_numbers_that_no_device_changes():
+    """Written down, because other devices and the kernels of a CPU must have these very numbers."""
+    logits = torch.tensor([[3.0, 3.0, 2.0, 2.25, -1.5, -18.4, -18.5, float("-inf")]])
+
+    assert probability_units(logits, 1.0).tolist() == [
+        [2147483648, 2147483648, 790015096, 1014399480, 23856392, 1, 0, 0]
+    ]
+
+
+@each_row("temperature", [0.2, 1.0, 1.5])
+def test_units_of_probability_are_those_of_a_softmax(temperature):
+    logits = rows(1000)
+
+    units = probability_units(logits, temperature).double()
+
+    expected = (logits.double() / temperature).softmax(-1)
+    assert torch.allclose(units / units.sum(-1, keepdim=True), expected, rtol=1e-4, atol=1e-7)
+
+
+def test_a_text_keeps_all_tokens_that_have_exactly_the_probability():
+    """A tenth of the probability each: nine of them have 0.9 together, and no rounding adds a tenth one."""
+    assert kept_columns(keep_top_p(torch.zeros(1, 10), 1.0, 0.9), 0) == list(range(9))

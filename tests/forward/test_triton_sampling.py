@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,16 +11,31 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton has no release for this platform")
 
+from specchat.engine.penalties import SeenTokens
 from specchat.engine.sampling import NO_NOISE, DeviceNoise, LogitRows, NoiseInputs, Sampler, pack_samples
 from specchat.forward.cuda import triton_sampling
 from specchat.forward.cuda.cuda_graphs import device_noise, noise_header, noise_keys
-from specchat.forward.cuda.triton_sampling import TritonNoise, chooses_as_torch, rank_columns, sample_columns
+from specchat.forward.cuda.triton_sampling import (
+    TritonNoise,
+    chooses_as_torch,
+    rank_by_rules,
+    rank_columns,
+    sample_by_rules,
+    sample_columns,
+)
+from specchat.forward.cuda.triton_truncation import cut_rows
+from specchat.forward.native.native_sampling import rank_rows, sample_rows
 from tests.each_row import each_row
 from tests.triton_interpreter import DEVICE, IS_INTERPRETED, interpreted_kernels
 
 CPU = torch.device("cpu")
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 TEMPERATURES = (0.0, 0.2, 0.8, 1.5)
+CUTS = [
+    Sampler(0.2, top_p=0.9), Sampler(0.7, top_k=40), Sampler(0.6, min_p=0.1), Sampler(0.8, 20, 0.8, 0.05),
+    Sampler(1.5, top_p=0.97, min_p=0.02), Sampler(1.0, top_k=5000), Sampler(1.0, top_p=0.9999), Sampler(1.0, top_k=1),
+    Sampler(1.0, top_p=1e-9), Sampler(1.3, top_k=300, top_p=0.5),
+]  # fmt: skip
 INFINITE, NAN = float("inf"), float("nan")
 ODD_ROWS = {
     "ties": [1.0, 3.0, 3.0, 2.0], "zeros": [-1.0, -0.0, 0.0, -0.0], "masked": [-INFINITE, -INFINITE, -2.0, -1.0],
@@ -120,6 +136,100 @@ def test_a_shortlist_has_the_tokens_and_scores_of_torch(is_reduced, temperature,
     assert torch.equal(ours.token_ids.cpu(), expected.token_ids)
     assert torch.allclose(ours.scores.cpu(), expected.scores, rtol=1e-6)
     assert torch.equal(ours.scores.cpu(), expected.scores) or not IS_INTERPRETED
+
+
+def by_cpu(logits: Tensor, sampler: Sampler, count: int = 1, token_ids: Tensor | None = None) -> Tensor:
+    """The tokens of the kernels in C++, which rows of this sampler get on a CPU [N, 2], or the best ones [N, count]."""
+    rows = LogitRows(list(range(len(logits))), token_ids=token_ids)
+    return sample_rows(logits, sampler, rows) if count == 1 else rank_rows(logits, sampler, rows, None, count).token_ids
+
+
+@pytest.mark.usefixtures("native_library")
+def test_what_top_k_top_p_and_min_p_keep_is_what_the_cpu_keeps():
+    logits, sampler = random_logits(3, 1100), Sampler(0.9, 60, 0.9, 0.01, vocab_size=1090)
+
+    ours = sample_by_rules(logits.to(DEVICE), sampler, LogitRows([0, 1, 2]))
+
+    assert torch.equal(ours.cpu(), by_cpu(logits, sampler))
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("native_library")
+@each_row("sampler", CUTS)
+@each_row("size, spread", [(30, 1.0), (1000, 0.2), (5003, 1.0), (5003, 0.02)])
+@each_row("dtype", [torch.float32, torch.bfloat16], shares=2)
+def test_cuts_of_all_sizes_are_those_of_the_cpu(dtype, size, spread, sampler):
+    """Of one column and of thousands, within equal logits too, which bfloat16 has many of."""
+    logits = (random_logits(4, size, torch.float32) * spread).to(dtype)
+
+    ours = sample_by_rules(logits.to(DEVICE), sampler, LogitRows([0, 1, 2, 3]))
+
+    assert torch.equal(ours.cpu(), by_cpu(logits, sampler))
+
+
+@pytest.mark.full
+@each_row("sampler", CUTS)
+@each_row("spread", [1.0, 0.1])
+def test_a_cut_keeps_the_columns_of_a_complete_sort_alone_and_among_others(spread, sampler):
+    logits = (random_logits(3, 2100, torch.float32) * spread).bfloat16()
+
+    cuts = cut_rows(logits.to(DEVICE), sampler)
+
+    ranked, order = logits.float().sort(dim=-1, descending=True, stable=True)
+    ranked[:, sampler.top_k or 2100 :] = -INFINITE
+    others = replace(sampler, top_k=0)  # by torch, top-k may choose any of equal logits
+    kept, columns = others._truncate(ranked, 1) if others.is_truncating else (ranked, torch.arange(2100).repeat(3, 1))
+    assert torch.equal(torch.cat([cut_rows(each[None].to(DEVICE), sampler) for each in logits]), cuts)
+    for row in range(3):
+        expected = order[row][columns[row][kept[row].isfinite()]]
+        assert set(expected.tolist()) == set((ranks(logits[row]) >= cuts[row].item()).nonzero()[:, 0].tolist())
+
+
+def ranks(logits: Tensor) -> Tensor:
+    """`rank_of` of each column, on a CPU."""
+    bits = logits.float().view(torch.int32).long()
+    return ((bits ^ ((bits >> 31) & 0x7FFFFFFF)) << 32) | (0x7FFFFFFF - torch.arange(len(logits)))
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("native_library")
+@each_row("sampler", [Sampler(0.8, 20, 0.8, 0.05), Sampler(1.5, top_p=0.97), Sampler(), Sampler(1.0)])
+def test_drafts_in_a_reduced_vocabulary_are_ranked_as_on_a_cpu(sampler):
+    logits, ids = random_logits(2, 1500, torch.float32), torch.arange(0, 3000, 2)
+
+    ours = rank_by_rules(logits.to(DEVICE), sampler, LogitRows([0, 1], token_ids=ids.to(DEVICE)), None, 16)
+
+    expected = by_cpu(logits, sampler, 16, ids)
+    assert torch.equal(ours.token_ids.cpu()[ours.scores.cpu().isfinite()], expected[ours.scores.cpu().isfinite()])
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("native_library")
+@each_row("temperature", [0.0, 0.8])
+def test_penalties_and_a_grammar_come_before_the_cuts(temperature):
+    logits, seen = random_logits(3, 1100), SeenTokens(list(range(0, 1000, 3)), 1100, CPU)
+    sampler = Sampler(temperature, 50, 0.9, 0.01, 1.3, 0.4, 0.1, biases=((7, 3.0),), vocab_size=1090)
+    allowed = torch.rand(3, 1100, generator=torch.Generator().manual_seed(2)) < 0.2
+    rows = LogitRows([5, 6, 7], [[], [9], [9, 9]], allowed_mask=allowed)
+
+    ours = sample_by_rules(logits.to(DEVICE), sampler, rows, seen if IS_INTERPRETED else seen_on_device())
+
+    assert torch.equal(ours.cpu(), sample_rows(logits, sampler, rows, seen))
+    assert bool(allowed.gather(1, ours.cpu()[:, :1]).all())
+
+
+def seen_on_device() -> SeenTokens:
+    return SeenTokens(list(range(0, 1000, 3)), 1100, DEVICE)
+
+
+@pytest.mark.full
+@each_row("number", [NAN, INFINITE, -INFINITE])
+@each_row("sampler", CUTS)
+def test_rows_of_broken_numbers_are_reported_and_others_are_not(sampler, number):
+    logits = random_logits(3, 1100)
+    logits[1] = number
+
+    assert sample_by_rules(logits.to(DEVICE), sampler, LogitRows([1, 2, 3]))[:, 1].tolist() == [1, 0, 1]
 
 
 def test_rows_that_are_not_side_by_side_are_read_where_they_are():

@@ -19,7 +19,8 @@ from specchat.drafters.heads.detect import inspect_head
 from specchat.drafters.heads.load_head import load_head
 from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import DraftContext, Drafter
-from specchat.engine.sampling import NoiseInputs, Sampler
+from specchat.engine.penalties import SeenTokens
+from specchat.engine.sampling import LogitRows, NoiseInputs, Sampler
 from specchat.engine.tree import DraftTree
 from specchat.forward.batch import BatchLimits
 from specchat.forward.cuda import kernel_trial, triton_attention, triton_blocks, triton_rows
@@ -34,6 +35,7 @@ from specchat.forward.linear.packed_linear import PackedLinear
 from specchat.forward.linear.quant_linear import BLOCKS_OF_8_BITS, hardware_warning, quant_linear
 from specchat.forward.llama.embedding_rows import BlockEmbedding
 from specchat.forward.llama.llama import LlamaModel
+from specchat.forward.native.native_sampling import rank_rows, sample_rows
 from specchat.hub.safetensors_headers import read_architecture
 from specchat.weights.gguf.gguf_preparation import prepared_gguf
 from specchat.weights.llama_weights import load_llama
@@ -135,6 +137,40 @@ def test_a_graph_chooses_tokens_in_two_launches(gpu):
         gpu.reset()
         choose()
         assert gpu.launches == LAUNCHES_OF_A_CHOICE
+
+
+@each_row("rules, most_launches", [
+    ({}, 2), ({"min_p": 0.05}, 5), ({"top_p": 0.9}, 7), ({"top_k": 40, "top_p": 0.9, "min_p": 0.05}, 7),
+])  # fmt: skip
+def test_cuts_are_at_most_five_launches_more(rules, most_launches, gpu):
+    """Two kernels choose. A maximum, zeros, two for octaves and one for the cut: for all rows, and no wait."""
+    logits, sampler = torch.randn(3, 1500).cuda(), Sampler(0.8, **rules)
+    for choose in (sample_rows, rank_rows):
+        choose(logits, sampler, LogitRows([1, 2, 3]))  # compared with torch
+        gpu.reset()
+        choose(logits, sampler, LogitRows([1, 2, 3]))
+        assert gpu.launches == most_launches and not gpu.waits
+
+
+def test_a_pass_with_every_rule_is_at_most_37_launches(gpu):
+    """29 of them are penalties and biases, on the few columns that they change, and one is the grammar."""
+    sampler = Sampler(0.8, 40, 0.9, 0.05, 1.1, 0.1, 0.1, biases=((3, 1.0),))
+    rows = LogitRows([1, 2, 3], [[], [5], [5, 6]], allowed_mask=torch.ones(3, 1500, dtype=torch.bool))
+    logits, seen = torch.randn(3, 1500).cuda(), SeenTokens([1, 2, 3], 1500, like().device)
+    sample_rows(logits, sampler, rows, seen)
+    gpu.reset()
+    sample_rows(logits, sampler, rows, seen)
+
+    assert gpu.launches <= 37 and not gpu.waits
+
+
+@each_row("sampler", [Sampler(0.8, top_p=0.9, seed=3), Sampler(1.2, 30, 0.95, 0.02, 1.2, seed=4)])
+def test_text_of_all_rules_is_that_of_the_cpu_drafted_or_not(sampler):
+    on_cpu, model = target("dense-qwen3"), gpu_model(has_graphs=True)
+    assert isinstance(on_cpu, LlamaModel)
+
+    expected = text(on_cpu, Drafter(), 4, sampler)
+    assert text(model, Drafter(), 4, sampler) == text(model, Chaos(3), 4, sampler) == expected
 
 
 @pytest.mark.parametrize("name", ["rms_norm", "add_rms_norm", "activate_and_mul", "qk_norm_rope"])

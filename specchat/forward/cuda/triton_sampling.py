@@ -16,7 +16,6 @@ first use it is compared with torch; where tokens differ, or nothing can be comp
 # pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportOperatorIssue=false
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -222,8 +221,8 @@ def _is_right(dtype: torch.dtype, device: torch.device, temperature: float) -> b
         return True
     logits[:, ::100] += 40  # so that top-k does not have to choose among equal ones, as torch does in any way
     rows, top_k = LogitRows([1] * SAMPLE_ROWS), SAMPLE_VOCABULARY // 100
-    for sampler in (Sampler(temperature, top_p=0.9), Sampler(temperature, top_k, min_p=1e-3)):
-        sampler = replace(sampler, vocab_size=SAMPLE_VOCABULARY)
+    for rules in ({"top_p": 0.9}, {"top_k": top_k, "min_p": 1e-3}):
+        sampler = Sampler(temperature, vocab_size=SAMPLE_VOCABULARY, **rules)
         if not torch.equal(sample_by_rules(logits, sampler, rows), pack_samples(sampler.rank(logits, rows))):
             return False
     ours, expected = rank_columns(noise, logits, MAX_COUNT), noise.rank(logits, MAX_COUNT)
