@@ -45,6 +45,15 @@ inline float gumbel_noise(const uint32_t* keys, int32_t token) {
     return -std::log(-std::log1p(-uniform));
 }
 
+// The units of a column whose logit is so far from the largest one, in 2**-24 of an exponent of 2.
+inline uint64_t probability_units(float distance) {
+    const int32_t steps = int32_t(distance < MOST_STEPS ? distance : MOST_STEPS);
+    const uint64_t fraction = uint32_t(steps) & ((1u << EXPONENT_BITS) - 1);
+    uint64_t units = COEFFICIENTS[6];
+    for (int term = 5; term >= 0; term--) units = COEFFICIENTS[term] - (units * fraction >> EXPONENT_BITS);
+    return units >> (steps >> EXPONENT_BITS);
+}
+
 // A row of logits as floats, without what is masked.
 class Row {
    public:
@@ -88,12 +97,7 @@ class Row {
             uint32_t* to = units.data() + block * BLOCK;
 #pragma omp simd reduction(+ : sum)
             for (int i = 0; i < BLOCK; i++) {
-                const float distance = (largest - from[i]) * steps_of_one;
-                const int32_t steps = int32_t(distance < MOST_STEPS ? distance : MOST_STEPS);
-                const uint64_t fraction = uint32_t(steps) & ((1u << EXPONENT_BITS) - 1);
-                uint64_t unit = COEFFICIENTS[6];
-                for (int term = 5; term >= 0; term--) unit = COEFFICIENTS[term] - (unit * fraction >> EXPONENT_BITS);
-                unit >>= steps >> EXPONENT_BITS;
+                const uint64_t unit = probability_units((largest - from[i]) * steps_of_one);
                 to[i] = uint32_t(unit);
                 sum += unit;
             }
@@ -175,11 +179,14 @@ void find_nucleus(Row& row, const Rules& rules, std::vector<Candidate>& kept) {
 }
 
 void keep_top_k(Row& row, const Rules& rules, std::vector<Candidate>& kept) {
-    if (rules.top_p < 1) row.weigh(rules.temperature);
     row.highest(rules.top_k, kept);
     if (rules.top_p >= 1) return;
+    const float steps_of_one = float(EXPONENT_STEPS / rules.temperature);
     uint64_t total = 0;
-    for (const Candidate& each : kept) total += each.units;
+    for (Candidate& each : kept) {
+        each.units = uint32_t(probability_units((row.maximum() - each.logit) * steps_of_one));
+        total += each.units;
+    }
     cut_top_p(kept, units_to_keep(total, rules.top_p));
 }
 
