@@ -262,7 +262,8 @@ class LlamaModel:
         output = self._replay(self.limits.nodes(tree), cache, self._full_depth, noise) if noise is not None else None
         if output is not None:
             return SampledOutput(output.rows(0, len(tree)), output.samples[: len(tree)])
-        if not can_sample(sampler, rows, self._like.dtype, self.device):
+        is_possible = self.graphs is None or self.device.type != "cpu"  # graphs on a CPU leave it to torch
+        if not is_possible or not can_sample(sampler, rows, self._like.dtype, self.device):
             return None
         computed = computed or self.forward(tree, cache)
         return SampledOutput(computed, sample_rows(computed.logits, sampler, rows, seen_tokens))
