@@ -237,6 +237,8 @@ def test_rows_that_are_not_side_by_side_are_read_where_they_are():
     for logits in (wide[::2, :1030], wide.T[:9]):
         packed = sample_columns(noise_of(NoiseInputs(), len(logits)), logits.to(DEVICE))
         assert torch.equal(packed[:, 0].cpu(), logits.argmax(-1))
+        cuts = [cut_rows(each.to(DEVICE), Sampler(1.0, top_k=2)) for each in (logits, logits.contiguous())]
+        assert torch.equal(*cuts)
 
 
 def test_nothing_is_read_where_samples_are_not():

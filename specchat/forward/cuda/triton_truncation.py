@@ -147,7 +147,9 @@ def _cut_kernel(
 
 
 def cut_rows(logits: Tensor, sampler: Sampler) -> Tensor:
-    """The lowest `rank_of` that each row keeps, int64. Rows of logits whose columns are side by side [N, V] -> [N]"""
+    """The lowest `rank_of` that each row keeps, int64. [N, V] -> [N]"""
+    if logits.stride(1) != 1:
+        logits = logits.contiguous()
     (rows, columns), stride, device = logits.shape, logits.stride(0), logits.device
     share = top_p_share(sampler.top_p) if sampler.top_p < 1 else WHOLE_SHARE.value
     least = sampler.temperature * log(sampler.min_p) if sampler.min_p > 0 else float("-inf")
