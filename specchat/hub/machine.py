@@ -68,9 +68,13 @@ class Machine:
     def cpu(self) -> Device:
         return next(device for device in self.devices if not device.is_gpu)
 
+    def devices_of(self, name: str) -> tuple[Device, ...]:
+        """Those that models on a device such as "cpu" or "cuda" are planned for, in the order of torch's numbers."""
+        gpus = tuple(each for each in self.devices if each.is_gpu and each.kind.name == name)
+        return (self.cpu,) if name == CPU.name else gpus or (self.best_device,)
+
     def device_of(self, name: str) -> Device:
-        """The one that models on a device such as "cpu" or "cuda" are planned for."""
-        return self.cpu if name == CPU.name else self.best_device
+        return self.devices_of(name)[0]
 
 
 @dataclass(frozen=True)

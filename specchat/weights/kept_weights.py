@@ -134,7 +134,7 @@ def kept_weights(
     source: Path, options: LoadOptions, dtype: torch.dtype | None, device: torch.device, report: Report
 ) -> Generator[KeptWeights | None]:
     """The kept weights of safetensors or, mapped, of a GGUF file; None for none. A load that fails leaves nothing."""
-    quant_format, maps, cpu_layers = options.quant_format, options.maps_weights, options.cpu_layers
+    quant_format, maps = options.quant_format, options.maps_weights
     manifest = GgufManifest.from_folder(source) if maps else None
     files = [each.path for each in manifest.files] if manifest else sorted(source.glob("*.safetensors"))
     source_bytes = sum(each.stat().st_size for each in files)
@@ -143,7 +143,7 @@ def kept_weights(
         return
     if quant_format.startswith("nf4"):
         import_module("bitsandbytes.functional")
-    place = f"{device.type}, {cpu_layers} on the CPU" if cpu_layers else device.type
+    place = f"{device.type}, {options.cpu_layers} on the CPU" if options.cpu_layers else device.type
     folder = kept_weights_folder() / f"{kept_weights_prefix(source)}{_identity(files, quant_format, dtype, place)}"
     if folder.is_dir():
         with suppress(OSError):  # a cache that cannot be written

@@ -287,7 +287,7 @@ def test_a_known_model_that_does_not_fit_is_refused_before_it_is_downloaded(monk
     machine = Machine((simulated_gpu(8), CPU_MEMORY))
 
     with pytest.raises(ModelError, match="does not fit: it takes"):
-        plan_that_fits(profile, GPU, machine.device_of, lambda *_: pytest.fail("it was downloaded"))
+        plan_that_fits(profile, GPU, machine.devices_of, lambda *_: pytest.fail("it was downloaded"))
 
 
 @pytest.fixture
