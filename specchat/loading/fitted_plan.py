@@ -102,8 +102,8 @@ def _place_fault(plan: LoadPlan, place: str, machine: Machine) -> str:
     if not can_split(sizes, kind_of(options.device)):
         return f"{target.source}: its layers cannot be on several devices; use --place none"
     if len(options.gpu_layers) >= (count := len(machine.devices_of(options.device))):
-        found = f"--place {place} names a GPU that torch does not find: here is {count}"
-        return f"{target.source}: {found}, and the second one is cuda:1"
+        found = f"here {'is' if count == 1 else 'are'} {count}, and cuda:1 is the second one"
+        return f"{target.source}: --place {place} names a GPU that torch does not find: {found}"
     if sum(count for _device, count in options.places) < sizes.layers:
         return ""
     has = f"it has {sizes.layers} layers, and --place {place} leaves none for the first GPU"
@@ -262,7 +262,8 @@ def _total(plan: LoadPlan) -> str:
     if (memory := plan.memory()) is None:
         return format_gib(0)
     beside = f" and {format_gib(memory.main_memory_bytes)} of main memory" if memory.main_memory_bytes else ""
-    beside = "".join(f", {format_gib(each)} on another GPU" for each in memory.other_gpu_bytes if each) + beside
+    if others := sum(memory.other_gpu_bytes):
+        beside = f" and {format_gib(others)} on other GPUs{beside}"
     return f"{format_gib(memory.total_bytes)}{beside}"
 
 

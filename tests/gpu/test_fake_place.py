@@ -212,7 +212,7 @@ def test_what_a_gpu_has_no_room_for_is_loaded_into_main_memory_with_one_line(mon
     [
         ("cpu:2", r"it has 2 layers, and --place cpu:2 leaves none for the first GPU; place 1 or fewer elsewhere"),
         ("cpu:99", r"it has 2 layers, and --place cpu:99 leaves none"),
-        ("cuda:1:1", r"--place cuda:1:1 names a GPU that torch does not find: here is 1, and the second one is cuda:1"),
+        ("cuda:1:1", r"--place cuda:1:1 names a GPU that torch does not find: here is 1, and cuda:1 is the second one"),
     ],
 )
 def test_a_place_that_does_not_exist_is_refused_before_anything_is_read(monkeypatch, place, says):

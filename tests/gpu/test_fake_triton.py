@@ -277,6 +277,26 @@ def test_layers_in_main_memory_keep_the_blocks_of_a_cpu(tmp_path, monkeypatch, g
     assert gpu.captures > 0
 
 
+def test_kernels_run_on_the_gpu_of_their_layers(tmp_path, monkeypatch):
+    """Those of blocks, too. The simulated GPUs refuse a kernel while another one is selected."""
+    monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
+    sizes = {"vocab_size": 288, "hidden_size": 128, "intermediate_size": 128}
+    path = write_gguf(tmp_path / "model.gguf", "llama", storage="Q4_1", model=network("llama", **sizes))
+    limits, sampler, texts = BatchLimits(prefill_chunk=16), Sampler(0.8, seed=3), list[object]()
+    with fake_gpu(has_triton=True, other_gpus=(2**40,)):
+        for layers in ((), (1,)):
+            model = load_llama(
+                prepared_gguf(path), torch.float32, torch.device("cuda"), None, limits, quant_format="gguf",
+                gpu_layers=layers,
+            )  # fmt: skip
+            model.set_hidden_state_layers((0, 2))
+            assert isinstance(model.ops, TritonOps) and model.is_exact
+            texts += [text(model, Chaos(3), 2, sampler), text(model, Drafter(), 2, sampler)]
+        assert all(isinstance(part.stack.ops, TritonOps) and len(part.graphs) for part in model._earlier_parts)
+
+    assert texts[1:] == texts[:1] * 3
+
+
 def test_a_type_whose_kernel_is_wrong_is_dequantized(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("SPECCHAT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(triton_blocks, "block_product", lambda rows, weight, _bias: rows @ weight.low[0, :, :1])
