@@ -60,15 +60,22 @@ def on_cpu(shape: str = "llama") -> Model:
 
 def test_each_gpu_has_its_layers_rows_and_graphs(gpus: FakeGpu):
     model = split(0, (1, 1))
-    model.capture_graphs(lambda *_: None)
-    captures, replays = gpus.captures, gpus.replays
-    text = answer(model, Drafter(), TEXT, Sampler(), 12)
+    text = answer(model, Chaos(2), TEXT, WARM, 6)
 
     assert devices(model) == ["cuda:1", "cuda:2", "cuda:0"]
-    assert text == answer(on_cpu(), Drafter(), TEXT, Sampler(), 12)
-    assert (gpus.captures, model.has_graphs) == (captures, True)
-    assert gpus.replays - replays >= 3 * 11
+    assert text == answer(on_cpu(), Drafter(), TEXT, WARM, 6)
+    assert gpus.replays >= 3 * 3
     assert all(gpus.held_on(number) for number in range(3))
+
+
+@pytest.mark.full
+def test_all_graphs_of_all_gpus_are_captured_before_a_turn(gpus: FakeGpu):
+    model = split(0, (1, 1))
+    model.capture_graphs(lambda *_: None)
+    captures = gpus.captures
+    answer(model, Drafter(), TEXT, Sampler(), 12)
+
+    assert captures == 3 * (len(model.graph_widths) + 1) == gpus.captures  # and one that keeps each memory pool
 
 
 DRAFTERS: dict[str, Callable[[Model], Drafter]] = {
@@ -79,6 +86,7 @@ DRAFTERS: dict[str, Callable[[Model], Drafter]] = {
 }
 
 
+@pytest.mark.full
 @each_row("drafter, sampler", [(drafter, sampler) for drafter in DRAFTERS for sampler in (Sampler(), WARM)])
 def test_neither_gpus_nor_drafters_change_the_text(drafter, sampler):
     plain = answer(on_cpu(), Drafter(), TEXT, sampler, 12)
@@ -99,7 +107,7 @@ def test_no_place_of_any_family_changes_the_text(shape, place, drafter, sampler)
     assert answer(model, DRAFTERS[drafter](model), TEXT, sampler) == answer(on_cpu(shape), Drafter(), TEXT, sampler)
 
 
-@each_row("place", PLACES)
+@each_row("place", PLACES[2:4])
 def test_the_states_of_layers_of_other_gpus_are_in_the_output(place):
     model, other, states = split(*place), on_cpu(), list[torch.Tensor]()
     for each in (model, other):
@@ -113,6 +121,7 @@ def test_the_states_of_layers_of_other_gpus_are_in_the_output(place):
     assert torch.allclose(torch.cat(states[:2]), torch.cat(states[2:]), atol=1e-4)
 
 
+@pytest.mark.full
 @each_row("exit_layer", [1, 2, 3])
 def test_an_early_exit_may_lie_on_another_gpu(exit_layer):
     logits = list[torch.Tensor]()

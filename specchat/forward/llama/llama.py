@@ -146,15 +146,11 @@ class LlamaModel:
         self._full_depth = ForwardDepth(self.layer_count)
         layout = KVLayout(dimensions.kv_shapes, self._like.dtype, self.device, has_int8_kv, weights.places)
         arena = KVArena(layout, graphs.arena_rows) if graphs is not None else None
-        firsts = list(accumulate((count for _, count in weights.places), initial=0))
-        places = zip(pairwise([*firsts, self.layer_count]), ops, likes, strict=True)
-        *earlier, self._part = (self._network_part(*layers, *place) for layers, *place in places)
+        bounds = pairwise([*accumulate((count for _, count in weights.places), initial=0), self.layer_count])
+        parts = zip(bounds, ops, likes, strict=True)
+        *earlier, self._part = (self._network_part(*layers, own_ops, like) for layers, own_ops, like in parts)
         self._stack = self._part.stack
-        self._earlier_parts = [
-            each if arena is None or not kind_of(each.like.device).is_gpu
-            else each.with_graphs(arena, partial(self._no_rows, each))
-            for each in earlier
-        ]  # fmt: skip
+        self._earlier_parts = [each.with_graphs(arena, partial(self._no_rows, each)) for each in earlier]
         self.pool = KVPool(layout, arena=arena)
         self.graphs = None if graphs is None or arena is None else self._cuda_graphs(graphs, arena)
         self.joins_texts = self.is_batch_invariant and isinstance(self._stack, NativeStack) and self.graphs is None

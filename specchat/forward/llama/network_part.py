@@ -33,9 +33,11 @@ class NetworkPart:
     like: Tensor  # dtype and device
     graphs: CudaGraphs[Tensor] | None = None  # of passes for the next part
 
-    def with_graphs(self, arena: KVArena, no_rows: Callable[[ForwardDepth], Tensor]) -> NetworkPart:
-        """The same part, with CUDA graphs of what the next one reads. None is captured yet."""
+    def with_graphs(self, arena: KVArena | None, no_rows: Callable[[ForwardDepth], Tensor]) -> NetworkPart:
+        """The same part; on a GPU with an arena, with CUDA graphs of what the next one reads. None is captured yet."""
         device, stack = self.like.device, self.stack
+        if arena is None or not kind_of(device).has_graphs:
+            return self
         network = GraphedNetwork(
             lambda rows, batch, _noise, depth: _joined(stack.forward(rows, batch, depth)),
             lambda depth: no_rows(depth).to(device), stack.sliding_windows, self.attention_mask,
