@@ -13,7 +13,7 @@ import subprocess
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -46,6 +46,7 @@ class NativeKernels:
     library: ctypes.CDLL | None
     missing_reason: str = ""
     origin: str = ""  # of the library
+    _found: dict[tuple[str, torch.dtype], Kernel] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def lanes(self) -> int:
@@ -60,10 +61,13 @@ class NativeKernels:
 
     def kernel(self, name: str, dtype: torch.dtype) -> Kernel | None:
         """One of ARGUMENTS for a dtype; None when it does not exist."""
+        if (found := self._found.get((name, dtype))) is not None:
+            return found
         if self.library is None or dtype not in DTYPE_NAMES:
             return None
         function_type = ctypes.CFUNCTYPE(None, *(_TYPES[each] for each in ARGUMENTS[name]))
-        return function_type.in_dll(self.library, f"{name}_{DTYPE_NAMES[dtype]}")
+        kernel = self._found[name, dtype] = function_type.in_dll(self.library, f"{name}_{DTYPE_NAMES[dtype]}")
+        return kernel
 
     def require_kernel(self, name: str, dtype: torch.dtype) -> Kernel:
         """As `kernel`, where there is a library and the dtype is one of DTYPE_NAMES."""
