@@ -71,8 +71,8 @@ class AnswerStream:
 
     def push(self, ids: Sequence[int]) -> StreamedParts:
         """Decode a block of tokens. The token that completes a stop string is the last that counts."""
-        if self._stop.is_found:
-            return StreamedParts(is_stopped=True)
+        if self._stop.is_found or not ids:
+            return StreamedParts(is_stopped=self._stop.is_found)
         parts: list[AnswerPart] = []
         thinking_tokens = 0
         for count, token in enumerate(ids, 1):

@@ -28,7 +28,7 @@ from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fus
 from specchat.forward.linear.expert_linear import ExpertLinear
 from specchat.forward.linear.linear import Linear, QuantLinear
 from specchat.forward.llama.decoder_layer import AttentionKind, DecoderLayer, PerLayerInput, RopeAngles
-from specchat.forward.llama.embedding_rows import EmbeddingTable
+from specchat.forward.llama.embedding_rows import EmbeddingRows, EmbeddingTable
 from specchat.forward.llama.gated_delta_net import DeltaNetSizes, RecurrentPass
 from specchat.forward.llama.moe import ExpertSizes, MixtureOfExperts
 from specchat.forward.llama.network_part import NetworkPart
@@ -198,7 +198,10 @@ class LlamaModel:
     @torch.inference_mode()
     def embed(self, tokens: Tensor) -> Tensor:
         table = self.weights.embedding
-        rows = table[tokens.to(table.device)].to(self.device, non_blocking=True)
+        return self._scaled(table[tokens.to(table.device)])
+
+    def _scaled(self, embeddings: Tensor) -> Tensor:
+        rows = embeddings.to(self.device, non_blocking=True)
         return rows if self._embedding_scale == 1.0 else rows * self._embedding_scale
 
     @property
@@ -314,8 +317,11 @@ class LlamaModel:
     @torch.inference_mode()
     def _embed_nodes(self, tokens: list[int] | Tensor) -> Tensor:
         """The rows that the layers read. [N, D]; with a per-layer input [N, D + L * P]"""
-        on_device = copy_to_device(tokens, self.weights.embedding.device)
-        rows, per_layer_input = self.embed(on_device), self.weights.per_layer_input
+        table, per_layer_input = self.weights.embedding, self.weights.per_layer_input
+        if isinstance(table, EmbeddingRows) and isinstance(tokens, list) and per_layer_input is None:
+            return self._scaled(table.rows_of(tokens))
+        on_device = copy_to_device(tokens, table.device)
+        rows = self.embed(on_device)
         if per_layer_input is None:
             return rows
         return torch.cat((rows, per_layer_input.embed(on_device, self.device)), dim=-1)

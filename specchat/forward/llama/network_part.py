@@ -67,13 +67,15 @@ class NetworkPart:
             for window, queries_per_kv in self.queries_per_kv.items()
             if cache_rows is None
         }
-        return replace(host_batch.to_device(cache, masks, device), cache_rows=cache_rows)
+        batch = host_batch.to_device(cache, masks, device)
+        return batch if cache_rows is None else replace(batch, cache_rows=cache_rows)
 
     def forward(
         self, rows: Tensor, nodes: Nodes, cache: KVCache, depth: ForwardDepth, recurrent: RecurrentPass | None = None
     ) -> HiddenStates:
         """A row is computed alike in a tree and in a prompt; only what recurrent layers keep of it differs."""
-        return self.stack.forward(rows, replace(self.batch(nodes, cache), recurrent=recurrent), depth)
+        batch = self.batch(nodes, cache)
+        return self.stack.forward(rows, batch if recurrent is None else replace(batch, recurrent=recurrent), depth)
 
     def rows_for_next(self, rows: Tensor, nodes: Nodes, cache: KVCache, depth: ForwardDepth) -> Tensor:
         """What the next part reads: hidden states, and those of earlier layers that the output of this depth contains.

@@ -13,7 +13,7 @@ import subprocess
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -46,6 +46,7 @@ class NativeKernels:
     library: ctypes.CDLL | None
     missing_reason: str = ""
     origin: str = ""  # of the library
+    _found: dict[tuple[str, torch.dtype | None], Kernel] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def lanes(self) -> int:
@@ -58,12 +59,16 @@ class NativeKernels:
         types = (_POINTER if isinstance(each, bytes) else _INT64 for each in arguments)
         return ctypes.CFUNCTYPE(_INT64, *types)((name, self.library))(*arguments)
 
-    def kernel(self, name: str, dtype: torch.dtype) -> Kernel | None:
-        """One of ARGUMENTS for a dtype; None when it does not exist."""
-        if self.library is None or dtype not in DTYPE_NAMES:
+    def kernel(self, name: str, dtype: torch.dtype | None = None) -> Kernel | None:
+        """One of ARGUMENTS for a dtype, or of no dtype; None when it does not exist."""
+        if (found := self._found.get((name, dtype))) is not None:
+            return found
+        if self.library is None or dtype not in (None, *DTYPE_NAMES):
             return None
         function_type = ctypes.CFUNCTYPE(None, *(_TYPES[each] for each in ARGUMENTS[name]))
-        return function_type.in_dll(self.library, f"{name}_{DTYPE_NAMES[dtype]}")
+        symbol = name if dtype is None else f"{name}_{DTYPE_NAMES[dtype]}"
+        kernel = self._found[name, dtype] = function_type.in_dll(self.library, symbol)
+        return kernel
 
     def require_kernel(self, name: str, dtype: torch.dtype) -> Kernel:
         """As `kernel`, where there is a library and the dtype is one of DTYPE_NAMES."""
