@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from specchat.forward.cuda.triton_blocks import tiled_blocks
-from specchat.forward.cuda.triton_linear import DOT_ROWS, OPTIONS, PairTiles, TiledWeight, tiled, tiled_floats
+from specchat.forward.cuda.triton_linear import DOT_ROWS, OPTIONS, TiledWeight, tiled, tiled_floats
 from specchat.forward.linear.block_linear import BlockLinear
 from specchat.forward.linear.byte_linear import ByteLinear
 from specchat.forward.linear.expert_linear import ExpertLinear, RowsByExpert
@@ -66,7 +66,7 @@ def _sum_kernel(parts, weights, out, size, choices, BLOCK: tl.constexpr):
 class ExpertPairs:
     """The chosen experts of each row, on the device: what `RowsByExpert` is on the host."""
 
-    tiles: PairTiles
+    tiles: Tensor  # of pairs of one expert each, as `grouped_product` reads them
     choices: int  # of a row
 
     @classmethod
@@ -75,7 +75,7 @@ class ExpertPairs:
         experts, count = chosen.contiguous().view(-1), chosen.numel()
         tiles = torch.empty(count, 1 + DOT_ROWS, dtype=torch.int32, device=chosen.device)
         _tile_kernel[(count,)](experts, tiles, count, BLOCK=triton.next_power_of_2(count), **OPTIONS)
-        return cls(PairTiles(tiles, experts), chosen.shape[1])
+        return cls(tiles, chosen.shape[1])
 
     def gather(self, rows: Tensor) -> Tensor:
         return rows
