@@ -51,10 +51,9 @@ POINTERS = {
 }  # fmt: skip
 WARP_SIZE, ALIGNMENT = 32, 16
 # Parts are stored by all threads before one of them counts, and read after it, past the cache of the multiprocessor.
-MEMORY_OPERATION = re.compile(r"\b(st\.global|bar\.sync|atom\.global\.gpu\.acq_rel\.add|atom|ld\.global\.cg|ld\.global)\b")
-COUNTED_PARTS = re.compile(
-    r"st\.global( bar\.sync)+ atom\.global\.gpu\.acq_rel\.add( bar\.sync)+ st\.global( (?!atom)\S+)* ld\.global\.cg"
-)
+COUNT = r"atom\.global\.gpu\.acq_rel\.add"
+MEMORY_OPERATION = re.compile(rf"\b(st\.global|bar\.sync|{COUNT}|atom|ld\.global\.cg|ld\.global)\b")
+COUNTED_PARTS = re.compile(rf"st\.global( bar\.sync)+ {COUNT}( bar\.sync)+ st\.global( (?!atom)\S+)* ld\.global\.cg")
 capability, head_size, dtype = int(sys.argv[1]), int(sys.argv[2]), getattr(torch, sys.argv[3])
 compiled = set[str]()
 

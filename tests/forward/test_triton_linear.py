@@ -93,9 +93,11 @@ def test_splits_are_added_in_their_order_whichever_ends_last(monkeypatch):
     expected = packed_product(rows, weight, bias)
     place = interpreter.InterpreterBuilder.set_grid_idx
     for last in range(count):
-        monkeypatch.setattr(
-            interpreter.InterpreterBuilder, "set_grid_idx", lambda self, x, y, z: place(self, x, (y + last) % count, z)
-        )
+
+        def turned(self, x, y, z, last=last):
+            place(self, x, (y + last) % count, z)
+
+        monkeypatch.setattr(interpreter.InterpreterBuilder, "set_grid_idx", turned)
 
         assert torch.equal(packed_product(rows, weight, bias), expected)
         assert not ended_splits(DEVICE, LEAST_TILES).any()

@@ -151,8 +151,9 @@ def _block_kernel(
 ):  # fmt: skip
     """A chunk is the inputs of one number of each of WORDS words; a group has GROUP_CHUNKS chunks.
 
-    `parts` gets what each split computes; `ended` counts the splits of a tile that have. Where all sizes are multiples
-    of the tile's, no load is masked. With IS_GROUPED, the weights of experts lie one after the other, and a program takes 16 rows of one of them.
+    `parts` gets what each split computes, and `ended` counts those of a tile that have ended. Where all sizes are
+    multiples of the tile's, no load is masked. With IS_GROUPED, the weights of experts lie one after the other, and a
+    program takes 16 rows of one of them.
     """
     output = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     split = tl.program_id(1)

@@ -85,7 +85,7 @@ class ExpertPairs:
 
     def product(self, stack: QuantLinear, rows: Tensor) -> Tensor:
         """Each row times the weights of its experts, or each pair times that of its own. -> [N * choices, out]"""
-        parts = [each.grouped_product(rows, bias, self.tiles, self.choices) for each, bias in _tiled_parts(stack)]
+        parts = [each.grouped_product(rows, bias, self.tiles, self.choices) for each, bias in tiled_parts(stack)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
     def weighted_sum(self, outputs: Tensor, weights: Tensor) -> Tensor:
@@ -96,7 +96,7 @@ class ExpertPairs:
         return out
 
 
-def _tiled_parts(stack: QuantLinear) -> list[tuple[TiledWeight, Tensor | None]]:
+def tiled_parts(stack: QuantLinear) -> list[tuple[TiledWeight, Tensor | None]]:
     """The weights of a stack, one above the other, with their biases."""
     if isinstance(stack, FloatLinear):
         return [(tiled_floats(stack.weight), stack.bias)]
@@ -112,7 +112,7 @@ def _tiled_parts(stack: QuantLinear) -> list[tuple[TiledWeight, Tensor | None]]:
 def are_right(linear: ExpertLinear, dtype: torch.dtype) -> bool:
     """Whether results are those of the layers alone, and a row is the same alone. All rows share their first expert."""
     assert linear.stack is not None, "experts without one are not tried"
-    count, (weight, _bias) = len(linear.experts), _tiled_parts(linear.stack)[0]
+    count, (weight, _bias) = len(linear.experts), tiled_parts(linear.stack)[0]
     others = torch.arange(SAMPLE_ROWS) % max(count - 1, 1) + 1
     chosen = torch.stack((torch.zeros_like(others), others), dim=1)[:, :count].to(weight.tensors[0].device)
     rows = sample_tensor(dtype, SAMPLE_ROWS, weight.inputs).to(chosen.device)

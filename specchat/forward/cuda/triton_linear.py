@@ -118,8 +118,9 @@ def _packed_kernel(
 ):  # fmt: skip
     """A chunk is the inputs of one number of each of WORDS words; a group has GROUP_CHUNKS chunks.
 
-    `parts` gets what each split computes; `ended` counts the splits of a tile that have. Where all sizes are multiples
-    of the tile's, no load is masked. With IS_GROUPED, the weights of experts lie one after the other, and a program takes 16 rows of one of them.
+    `parts` gets what each split computes, and `ended` counts those of a tile that have ended. Where all sizes are
+    multiples of the tile's, no load is masked. With IS_GROUPED, the weights of experts lie one after the other, and a
+    program takes 16 rows of one of them.
     """
     output = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     split = tl.program_id(1)
@@ -188,24 +189,32 @@ def store_tiles(  # noqa: ANN201
     """What a program has computed, 16 rows in each total; where it is a part, the last one to end adds all parts."""
     if not HAS_SPLITS:
         _store_tiles(out, bias, total_0, total_1, total_2, total_3, row, count, output, outputs, DOTS, HAS_BIAS)
-    elif blocks > 0:
+    else:
         size = count.to(tl.int64) * outputs
         part = parts + tl.program_id(1) * size
         _store_tiles(part, bias, total_0, total_1, total_2, total_3, row, count, output, outputs, DOTS, False)
         tl.debug_barrier()  # a part is counted after all threads have stored theirs
-        counter = ended + tl.program_id(2) * tl.num_programs(0) + tl.program_id(0)
-        if tl.atomic_add(counter, 1, sem="acq_rel") == tl.num_programs(1) - 1:
-            tl.store(counter, 0)  # for the next launch
-            for dot in range(DOTS):
-                row_of_dot = row + 16 * dot
-                place = row_of_dot.to(tl.int64)[:, None] * outputs + output[None, :]
-                is_number = (row_of_dot < count)[:, None] & (output < outputs)[None, :]
-                # first-level caches do not see what other multiprocessors wrote; some parts are on their way together
-                total = tl.load(parts + place, mask=is_number, other=0.0, cache_modifier=".cg")
-                for split in tl.range(1, tl.num_programs(1), loop_unroll_factor=4):
-                    place_of_part = parts + split * size + place
-                    total += tl.load(place_of_part, mask=is_number, other=0.0, cache_modifier=".cg")
-                _store(out, bias, total, row_of_dot, count, output, outputs, HAS_BIAS)
+        if blocks > 0:
+            _add_parts(out, parts, ended, bias, size, row, count, output, outputs, DOTS, HAS_BIAS)
+
+
+@triton.jit
+def _add_parts(
+    out, parts, ended, bias, size, row, count, output, outputs, DOTS: tl.constexpr, HAS_BIAS: tl.constexpr
+):  # fmt: skip
+    """In their order, where the part of this program is the last one of its tile."""
+    counter = ended + tl.program_id(2) * tl.num_programs(0) + tl.program_id(0)
+    if tl.atomic_add(counter, 1, sem="acq_rel") == tl.num_programs(1) - 1:
+        tl.store(counter, 0)  # for the next launch
+        for dot in range(DOTS):
+            row_of_dot = row + 16 * dot
+            place = parts + row_of_dot.to(tl.int64)[:, None] * outputs + output[None, :]
+            is_number = (row_of_dot < count)[:, None] & (output < outputs)[None, :]
+            # first-level caches do not see what other multiprocessors wrote; some parts are on their way together
+            total = tl.load(place, mask=is_number, other=0.0, cache_modifier=".cg")
+            for split in tl.range(1, tl.num_programs(1), loop_unroll_factor=4):
+                total += tl.load(place + split * size, mask=is_number, other=0.0, cache_modifier=".cg")
+            _store(out, bias, total, row_of_dot, count, output, outputs, HAS_BIAS)
 
 
 @triton.jit
