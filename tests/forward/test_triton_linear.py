@@ -104,6 +104,15 @@ def test_splits_are_added_in_their_order_whichever_ends_last(monkeypatch):
     assert count > 2
 
 
+@pytest.mark.skipif(IS_INTERPRETED, reason="the interpreter runs one program after the other")
+def test_all_parts_are_there_when_they_are_added():
+    """As often as chance may need to show that they are not."""
+    weight, rows = bytes_of(4096, 4096, "int8"), rows_of(torch.bfloat16, 16, 4096)
+    expected = packed_product(rows, weight, None)
+
+    assert all(torch.equal(packed_product(rows, weight, None), expected) for _ in range(2000))
+
+
 def test_no_split_is_empty_and_each_reads_several_blocks():
     for outputs in (64, 4096, 6144, 28672):
         for blocks in (1, 2, 5, 16, 43, 56):
