@@ -323,10 +323,10 @@ def test_a_product_with_eight_bits_is_one_launch(weights):
 
 
 def test_a_product_with_four_bits_is_one_launch(gpu):
-    blocks, rows = block_linear.sample_weight("Q4_K", torch.device("cuda")), torch.ones(3, 1280).cuda()
-    for multiply, weight in (
-        (triton_linear.packed_product, int4_linear.sample_weight().to("cuda")), (triton_blocks.block_product, blocks)
-    ):  # fmt: skip
+    """Its inputs are split, too."""
+    device, rows = torch.device("cuda"), torch.ones(3, 1280).cuda()
+    products = [(triton_blocks.block_product, block_linear.sample_weight(name, device)) for name in ("Q4_K", "NF4")]
+    for multiply, weight in ((triton_linear.packed_product, int4_linear.sample_weight().to(device)), *products):
         multiply(rows, weight, None)
         gpu.reset()
         multiply(rows, weight, None)
@@ -354,7 +354,7 @@ def test_an_eagle_tree_of_kernels_is_that_of_the_host(kind, sampler, monkeypatch
     assert len(shapes[0][0]) == 7
 
 
-@each_row("weights", [FLOAT_FORMAT, BLOCKS_OF_8_BITS, "int8", "fp8", "nf4"])
+@each_row("weights", [FLOAT_FORMAT, BLOCKS_OF_8_BITS, "int8", "fp8"])
 def test_an_eagle_tree_is_at_most_120_launches(weights, monkeypatch):
     """What a graph replays: the pairs of the text, five levels with their ranking, and the packed result.
 
