@@ -591,3 +591,5 @@ def _forget_trials() -> None:
     for trial in (triton_ops, can_step, tree_kernels, int4_matmul, block_matmul, byte_matmul, float_matmul):
         trial.cache_clear()
     tried_layouts.clear()
+    if (products := sys.modules.get("specchat.forward.cuda.triton_linear")) is not None:  # that needs Triton
+        products.ended_splits.cache_clear()

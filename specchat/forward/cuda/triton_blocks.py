@@ -143,16 +143,17 @@ def _add_chunk(
 
 @triton.jit(do_not_specialize=["count", "blocks", "split_blocks", "choices"])
 def _block_kernel(
-    rows, low, high, factors, bias, out, count, outputs, inputs, blocks, split_blocks, pairs, choices,
+    rows, low, high, factors, bias, out, parts, ended, count, outputs, inputs, blocks, split_blocks, pairs, choices,
     GROUP_CHUNKS: tl.constexpr, FACTOR_WORDS: tl.constexpr, WORDS: tl.constexpr, TYPE: tl.constexpr,
     HIGH_BITS: tl.constexpr, OFFSET: tl.constexpr, FORM: tl.constexpr, HAS_SCALES: tl.constexpr,
     PLANES: tl.constexpr, BLOCK: tl.constexpr, DOTS: tl.constexpr, IS_EVEN: tl.constexpr, HAS_BIAS: tl.constexpr,
-    HAS_PTX: tl.constexpr, IS_GROUPED: tl.constexpr,
+    HAS_SPLITS: tl.constexpr, HAS_PTX: tl.constexpr, IS_GROUPED: tl.constexpr,
 ):  # fmt: skip
     """A chunk is the inputs of one number of each of WORDS words; a group has GROUP_CHUNKS chunks.
 
-    `out` gets what each split computes, in its dtype. Where all sizes are multiples of the tile's, no load is masked.
-    With IS_GROUPED, the weights of experts lie one after the other, and a program takes 16 rows of one of them.
+    `parts` gets what each split computes, and `ended` counts those of a tile that have ended. Where all sizes are
+    multiples of the tile's, no load is masked. With IS_GROUPED, the weights of experts lie one after the other, and a
+    program takes 16 rows of one of them.
     """
     output = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     split = tl.program_id(1)
@@ -205,7 +206,10 @@ def _block_kernel(
                     total_3 = _add_chunk(
                         rows, row + 48, count, place, inputs, codes, scale, minimum, total_3, IS_EVEN, PLANES == 2
                     )
-    store_tiles(out, bias, total_0, total_1, total_2, total_3, split, to, count, output, outputs, DOTS, HAS_BIAS)
+    store_tiles(
+        out, parts, ended, bias, total_0, total_1, total_2, total_3, blocks, to, count, output, outputs, DOTS, HAS_BIAS,
+        HAS_SPLITS,
+    )  # fmt: skip
 
 
 def block_product(rows: Tensor, weight: BlockWeight, bias: Tensor | None) -> Tensor:
