@@ -24,7 +24,7 @@ from specchat.forward.linear.block_linear import (
     block_linear,
     sample_weight,
 )
-from specchat.forward.linear.linear import is_right_product
+from specchat.forward.linear.linear import bytes_of, is_right_product
 from specchat.forward.linear.packed_linear import PACKED_FORMATS, StoredBlocks
 from specchat.forward.linear.quant_linear import Nf4Linear, with_own_kernel
 from specchat.forward.llama.embedding_rows import BlockEmbedding
@@ -109,7 +109,7 @@ def test_powers_of_two_of_every_size_are_kept():
 def test_blocks_take_hardly_more_memory_than_in_the_file(type_name):
     weight, in_file = weight_of(type_name, 64, 1024), stored(type_name, 64, 1024).read_rows(0, 64).nbytes
 
-    assert in_file <= weight.bytes <= (1.06 if type_name == "MXFP4" else 1.03) * in_file
+    assert in_file <= bytes_of(weight) <= (1.06 if type_name == "MXFP4" else 1.03) * in_file
 
 
 @each_row("type_name", BLOCK_TYPES, shares=3)

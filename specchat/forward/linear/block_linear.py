@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from specchat.forward.linear.linear import QuantLinear, sample_tensor, tensor_bytes, tried_product
+from specchat.forward.linear.linear import QuantLinear, sample_tensor, tried_product
 from specchat.forward.linear.packed_linear import ReorderedLinear, StoredBlocks
 
 NUMBERS_IN_WORD, LOW_BITS = 8, 4
@@ -150,10 +150,6 @@ class BlockWeight:
     def out_features(self) -> int:
         return self.low.shape[1]
 
-    @property
-    def bytes(self) -> int:
-        return tensor_bytes(*(each for each in vars(self).values() if isinstance(each, Tensor)))
-
     def dequantized(self, dtype: torch.dtype, rows: Tensor | None = None) -> Tensor:
         """All rows or some, each number rounded once. [rows, in]"""
 
@@ -205,10 +201,6 @@ class BlockLinear(QuantLinear):
     parts: tuple[BlockWeight, ...]
     bias: Tensor | None
     multiply: BlockMatmul
-
-    @property
-    def bytes(self) -> int:
-        return super().bytes + sum(part.bytes for part in self.parts)
 
     def __call__(self, rows: Tensor, /) -> Tensor:
         heights = [part.out_features for part in self.parts]
