@@ -21,6 +21,7 @@ from specchat.forward.linear.block_linear import (
     NF4_CODES,
     BlockLinear,
     BlockWeight,
+    CodeForm,
     block_linear,
     sample_weight,
 )
@@ -50,7 +51,7 @@ def stored(type_name: str, outputs: int, inputs: int, seed: int = 1) -> StoredBl
     blocks = torch.from_numpy(numpy.random.default_rng(seed).integers(0, 256, shape, dtype=numpy.uint8))
     for offset in (0,) if type_name == NF4 else SCALE_OFFSETS.get(type_name, ()):
         blocks[..., offset + 1] = 0x18 | (blocks[..., offset + 1] & 0x80)
-    if kind.is_e2m1:
+    if kind.form is CodeForm.E2M1:
         blocks[..., 0] = 116 + blocks[..., 0] % 8
     rows = blocks.flatten(1)
     return StoredBlocks(type_name, (outputs, inputs), lambda first, last: rows[first:last])
@@ -183,7 +184,7 @@ def test_a_layer_of_several_types_is_one_above_the_other(monkeypatch):
     numbers = torch.cat([dequantize(part) for part in parts]).double()
     expected = functional.linear(rows.double().cpu(), numbers, bias.double().cpu())
     assert is_near(linear(rows), expected, torch.float32)
-    assert linear.bytes == sum(part.bytes for part in linear.parts) + bias.nbytes
+    assert linear.bytes == sum(map(bytes_of, linear.parts)) + bias.nbytes
 
 
 @each_row("is_double", [False, True])

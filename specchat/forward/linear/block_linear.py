@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import lru_cache, partial
 from itertools import groupby
 
@@ -43,6 +44,12 @@ PACKED_NUMBERS = 2**21  # that are taken apart at once
 SAMPLE_SHAPE = (128, 5 * 256)  # whole tiles and several splits, as in a model
 
 
+class CodeForm(Enum):
+    """What a code is; the kernel has the numbers."""
+
+    INTEGER, E2M1, NF4 = range(3)  # the others: a float of 4 bits, a place in NF4_CODES
+
+
 @dataclass(frozen=True)
 class UnpackedBlocks:
     """What blocks consist of. n rows of b blocks each; 2 where there are minimums, else 1."""
@@ -61,8 +68,7 @@ class BlockType:
     has_minimum: bool = False
     group: int = 32  # inputs that share a scale
     step: int = 32  # inputs of a block, which share a step
-    is_e2m1: bool = False
-    is_nf4: bool = False
+    form: CodeForm = CodeForm.INTEGER
 
     @property
     def planes(self) -> int:
@@ -81,7 +87,7 @@ class BlockType:
 
     @property
     def step_dtype(self) -> torch.dtype:
-        return torch.bfloat16 if self.is_e2m1 else torch.float16
+        return torch.bfloat16 if self.form is CodeForm.E2M1 else torch.float16
 
     def factor_words(self, words: int) -> int:
         """Of an output, for a block of so many words."""
@@ -160,9 +166,9 @@ class BlockWeight:
         if self.high is not None:
             codes = codes | _numbers(taken(self.high, 1), kind.high_bits) << LOW_BITS
         codes = codes.transpose(0, 1).flatten(1)
-        if kind.is_e2m1:
+        if kind.form is CodeForm.E2M1:
             numbers = ((codes & 7) << 22 | (codes & 8) << 28).view(torch.float32) * E2M1_SCALE
-        elif kind.is_nf4:
+        elif kind.form is CodeForm.NF4:
             numbers = torch.tensor(NF4_CODES, device=codes.device)[codes]
         else:
             numbers = (codes - kind.offset).float()
@@ -312,6 +318,6 @@ BLOCK_TYPES: Mapping[str, BlockType] = {
     "Q4_K": BlockType(144, _unpack_k, has_minimum=True, step=256),
     "Q5_K": BlockType(176, partial(_unpack_k, has_fifth_bit=True), 1, has_minimum=True, step=256),
     "Q6_K": BlockType(210, _unpack_q6_k, 2, offset=32, group=16, step=256),
-    MXFP4: BlockType(17, _unpack_mxfp4, is_e2m1=True),
-    NF4: BlockType(34, _unpack_nf4, group=64, step=64, is_nf4=True),
+    MXFP4: BlockType(17, _unpack_mxfp4, form=CodeForm.E2M1),
+    NF4: BlockType(34, _unpack_nf4, group=64, step=64, form=CodeForm.NF4),
 }
