@@ -4,8 +4,6 @@ A change holds from the next question on, is stored with the conversation, and g
 key back to the options and the profile, and so does the choice of a profile. Values are checked as those of files are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

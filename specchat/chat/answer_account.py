@@ -5,8 +5,6 @@ apart. What was waited for has names: the queue, the prefill, and other work of 
 Knows tokens and seconds; no text, no model and no front end.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ A model whose template has no tools reads in the system prompt which there are a
 their results are texts of answers and questions. Knows no model.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b

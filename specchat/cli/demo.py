@@ -1,7 +1,5 @@
 """`specchat demo`: questions that are answered twice, by plain decoding and with drafts, and the difference."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

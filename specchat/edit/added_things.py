@@ -5,8 +5,6 @@ what stands in quotes in the place of something else ("replace `a` by `b`"). Kno
 not decided here.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 

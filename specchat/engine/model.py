@@ -3,8 +3,6 @@
 It knows tensors and positions, no drafter and no text. The implementations are in `specchat.forward`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable

@@ -3,8 +3,6 @@
 When the host died during an answer, the received part is stored through the next host.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field

@@ -4,8 +4,6 @@ Reads `catalog.toml` and `catalog_sizes.json` and nothing else: no network, no m
 those of the networks that transformers builds (`python -m tools.catalog_sizes` writes them).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -7,8 +7,6 @@ Without `do_sample` a model is meant to be decoded greedily, so a temperature be
 small files and knows nothing else of a model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

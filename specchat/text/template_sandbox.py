@@ -6,8 +6,6 @@ what may be used. The tree of a template gets a guard wherever Jinja calls nothi
 comparisons, joined texts and literals.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -6,8 +6,6 @@ longest ago. Where the memory does not hold the weights, also those of a GGUF fi
 mapped (`mapped_files`); of these a damaged one is made anew. Knows no network.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

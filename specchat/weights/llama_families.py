@@ -4,8 +4,6 @@
 out. Plans of memory ask which families there are, so that nothing here imports torch. Knows names and numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -5,8 +5,6 @@ rule that allows looks at one command, word by word, and its wildcards cover no 
 knows what a program does: `python -c` and `make` run what they are told.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

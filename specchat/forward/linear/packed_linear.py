@@ -16,8 +16,6 @@ The blocks are packed once, for groups of outputs that the kernel computes toget
 Knows tensors and blocks; knows no file and no network.
 """
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 from collections.abc import Callable, Mapping, Sequence

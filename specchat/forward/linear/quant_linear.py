@@ -12,8 +12,6 @@
 Knows tensors and what the hardware can do; knows no network and no file.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ pass. A wheel for Linux x86-64 brings them compiled; else they are compiled at t
 without a C++ compiler torch computes everything. Knows the library and its function signatures; knows no layer.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess

@@ -5,8 +5,6 @@ or unknown is an error: a model that is loaded in part answers nonsense. Shapes 
 (`llama_manifest`). Reads no weights, and imports neither torch nor transformers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

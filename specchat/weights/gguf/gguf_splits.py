@@ -1,7 +1,5 @@
 """How byte-level BPE splits a text into words, by the names in a GGUF file: the values of `gguf_splits.toml`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
