@@ -61,8 +61,7 @@ class BottomArea(Vertical):
 
     @property
     def approval(self) -> Approval | None:
-        approvals = self.query(Approval)
-        return approvals.first() if approvals else None
+        return next(iter(self.query(Approval)), None)
 
     async def replace_prompt(self, replacement: Picker | Approval) -> None:
         await self.query(".guest").remove()

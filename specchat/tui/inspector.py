@@ -170,8 +170,7 @@ class InspectorController:
 
     @property
     def _inspector(self) -> Inspector | None:
-        inspectors = self._screen.query(Inspector)
-        return inspectors.first() if inspectors else None
+        return next(iter(self._screen.query(Inspector)), None)
 
     @property
     def _questions(self) -> list[str]:
