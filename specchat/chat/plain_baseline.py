@@ -9,8 +9,6 @@ the number of compared passes and from their scatter.
 Knows durations and rows only: no model, no text and no screen.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Callable, Sequence

@@ -54,10 +54,6 @@ class Step:
     def drafted(self) -> int:
         return len(self.tree) - 1
 
-    @property
-    def accepted_sources(self) -> list[str]:
-        return [self.tree.sources[node] for node in self.path[1:]]
-
 
 @dataclass(frozen=True)
 class GenerationConfig:

@@ -5,8 +5,6 @@ tokens first. The result is exact, and that of a row does not depend on the othe
 of integers, which no order of summation changes. Knows no noise and no token ids, only columns.
 """
 
-from __future__ import annotations
-
 from math import log
 from typing import NamedTuple
 

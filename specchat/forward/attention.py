@@ -3,8 +3,6 @@
 Knows tensors; knows no layer and no cache.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

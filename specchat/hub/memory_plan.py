@@ -8,8 +8,6 @@ Embeddings and norms are not quantized, and of families that transformers comput
 plugin. The embeddings stay in the file where blocks of a GGUF file are multiplied. Imports no torch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial

@@ -3,8 +3,6 @@
 The plan counts weights, drafter, the KV cache of a full context and the workspace, as `--dry-run` shows them.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -1,7 +1,5 @@
 """Loads a `LoadPlan` into an `Engine`: models, tokenizers, heads, costs. An engine answers, and keeps texts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace

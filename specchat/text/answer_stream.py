@@ -3,8 +3,6 @@
 Stop strings count in the text only. The blocks in which tokens arrive change nothing. Knows a tokenizer and no model.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

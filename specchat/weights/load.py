@@ -3,8 +3,6 @@
 Decides what computes the forward passes. Knows files and devices, and neither drafters nor text.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import partial

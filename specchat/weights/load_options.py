@@ -1,7 +1,5 @@
 """How to load a model: device and dtype, resolved without torch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -28,7 +28,7 @@ from specchat.forward.linear.block_linear import BLOCK_TYPES, E2M1_SCALE, NF4_CO
 
 # Without assembly, a code becomes the mantissa of 2**23, which is subtracted: conversions of integers are slower.
 _ONE_BITS, _ONE = tl.constexpr(0x4B000000), tl.constexpr(2.0**23)
-_INTEGER, _E2M1, _NF4 = (tl.constexpr(each) for each in range(3))  # forms of codes
+_E2M1, _NF4 = (tl.constexpr(BLOCK_TYPES[each].form.value) for each in ("MXFP4", "NF4"))
 _E2M1_SCALE, _CHUNKS = tl.constexpr(E2M1_SCALE), tl.constexpr(NUMBERS_IN_WORD)
 _SCALE_OFFSET = tl.constexpr(float(BLOCK_TYPES["Q6_K"].scale_offset))
 _TO_BFLOAT16, _TO_FLOAT16 = tl.constexpr(code_assembly(BFLOAT16)), tl.constexpr(code_assembly(FLOAT16))
@@ -219,11 +219,10 @@ def block_product(rows: Tensor, weight: BlockWeight, bias: Tensor | None) -> Ten
 
 def tiled_blocks(weight: BlockWeight) -> TiledWeight:
     kind, low, (blocks, outputs, words) = weight.kind, weight.low, weight.low.shape[-3:]
-    form = _E2M1 if kind.is_e2m1 else _NF4 if kind.is_nf4 else _INTEGER
     constants = {
         "GROUP_CHUNKS": kind.group // words, "FACTOR_WORDS": weight.factors.shape[-2], "WORDS": words,
         "TYPE": TYPE_NAMES.index(weight.type_name), "HIGH_BITS": kind.high_bits, "OFFSET": float(kind.offset),
-        "FORM": form.value, "HAS_SCALES": kind.has_scales,
+        "FORM": kind.form.value, "HAS_SCALES": kind.has_scales,
         "PLANES": kind.planes, "HAS_PTX": has_assembly(),
     }  # fmt: skip
     tensors = low, low if weight.high is None else weight.high, weight.factors

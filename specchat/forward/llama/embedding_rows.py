@@ -4,8 +4,6 @@ A text has few of the tokens of a vocabulary, so a table of all of them is mostl
 tensors; knows no file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Lock

@@ -4,8 +4,6 @@ Fused matmuls, packed weights, and tables of rotary embeddings. It computes what
 tensors; knows no file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from functools import partial

@@ -5,12 +5,9 @@ pass. A wheel for Linux x86-64 brings them compiled; else they are compiled at t
 without a C++ compiler torch computes everything. Knows the library and its function signatures; knows no layer.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -28,10 +25,11 @@ from specchat.forward.native.native_build import (
     find_compiler,
     instruction_sets,
 )
+from specchat.own_tables import own_tables
 
 _POINTER, _INT64 = ctypes.c_void_p, ctypes.c_int64
 _TYPES = {"p": _POINTER, "q": _INT64, "i": ctypes.c_int, "f": ctypes.c_float}
-ARGUMENTS: Mapping[str, str] = tomllib.loads(Path(__file__).with_name("native_arguments.toml").read_text("utf-8"))
+ARGUMENTS: Mapping[str, str] = own_tables(__file__, "native_arguments.toml")
 DTYPE_NAMES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 NO_MESSAGE = "no error message"
 INSTALL_COMPILER = "install a C++ compiler, such as g++ or clang"

@@ -3,8 +3,6 @@
 They follow `engine/sampling.py`; penalties come before. Knows logits; knows no network.
 """
 
-from __future__ import annotations
-
 import ctypes
 
 import numpy as np
