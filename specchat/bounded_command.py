@@ -5,8 +5,6 @@ MB costs no memory. When it ends, is cancelled or takes too long, everything tha
 process group, and, where /proc tells the environment of a process, what left the group. Knows neither tool nor edit.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -11,6 +11,7 @@ import os
 import platform
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -168,6 +169,12 @@ def compute_capability(device: torch.device) -> tuple[int, int]:
 def select(device: str) -> None:
     """Make this the GPU of the process."""
     _module(kind_of(device)).set_device(device)
+
+
+def launching_on(device: torch.device | str) -> AbstractContextManager[None]:
+    """Within it kernels of Triton run on this GPU; operations of torch find the device of their tensors anyway."""
+    kind = kind_of(device)
+    return _module(kind).device(device) if kind.has_kernels else nullcontext()
 
 
 def synchronize(device: torch.device) -> None:

@@ -4,8 +4,6 @@ A lock belongs to the open file, and a lock of one byte to the process. Windows 
 so a file is locked there at a byte far behind its content. Knows no path and no process.
 """
 
-from __future__ import annotations
-
 import os
 from importlib import import_module
 from typing import IO, Any

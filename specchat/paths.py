@@ -9,8 +9,6 @@ The first one that is set decides. HOME has no effect, because the engine proces
 follows it on Linux and macOS, so there the folders, which are the same, are named here. Imports nothing heavy.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,11 +1,13 @@
-"""A GPU that is none: tensors that say `cuda:0` and lie in main memory, for tests on machines without a GPU.
+"""GPUs that are none: tensors that say `cuda:0` and lie in main memory, for tests on machines without a GPU.
 
-It may be one of another kind, `mps` or `xpu`, which have no CUDA graphs. Numbers of 64 bits are refused on `mps`.
+They may be of another kind, `mps` or `xpu`, which have no CUDA graphs. Numbers of 64 bits are refused on `mps`. There
+is one, and one more for each of `other_gpus`, which are the bytes that these have.
 
-It refuses what a GPU refuses: operations that mix devices, waits and copies from the host while a CUDA graph is
-captured, captures into a memory pool whose graphs are all gone, and more bytes than it has. It counts the waits of the
-host, launched kernels, captures, replays and the bytes that tensors hold. It cannot know which kernel a library
-chooses, the numbers of low precision, or speed. Knows nothing of specchat but its folder, to say where a wait is.
+It refuses what a GPU refuses: operations that mix devices, kernels of Triton for another GPU than the selected one,
+waits, work of another GPU and copies from the host while a CUDA graph is captured, captures into a memory pool whose
+graphs are all gone, and more bytes than it has. It counts the waits of the host, launched kernels, captures, replays
+and the bytes that tensors hold. It cannot know which kernel a library chooses, the numbers of low precision, or speed.
+Knows nothing of specchat but its folder, to say where a wait is.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 from weakref import WeakSet, WeakValueDictionary
@@ -64,8 +66,8 @@ class GpuTensor(Tensor):
     inner: Tensor
 
     @staticmethod
-    def __new__(cls, inner: Tensor) -> Self:
-        device = FakeGpu.current().device
+    def __new__(cls, inner: Tensor, device: torch.device | None = None) -> Self:
+        device = device or FakeGpu.current().device
         if device.type == "mps" and inner.dtype == torch.float64:
             raise TypeError("Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64")
         with torch.inference_mode(False):
@@ -74,10 +76,10 @@ class GpuTensor(Tensor):
                 device=device, layout=inner.layout, requires_grad=False,
             )  # fmt: skip
         made.inner = inner
-        FakeGpu.current().hold(inner)
+        FakeGpu.current().hold(inner, device.index)
         return made
 
-    def __init__(self, inner: Tensor) -> None:
+    def __init__(self, inner: Tensor, device: torch.device | None = None) -> None:
         pass
 
     __torch_function__ = torch._C._disabled_torch_function_impl
@@ -135,7 +137,7 @@ class GpuTensor(Tensor):
 
     def nonzero(self) -> Tensor:
         FakeGpu.current().wait("nonzero")
-        return GpuTensor(self.inner.nonzero())
+        return GpuTensor(self.inner.nonzero(), self.device)
 
     def __bool__(self) -> Any:
         return bool(self.item())
@@ -159,17 +161,19 @@ class GpuTensor(Tensor):
             if not self.inner.is_meta:
                 self.inner.copy_(source)
         else:
+            gpu.check_capture([self, source])
             gpu.launch(torch.ops.aten.copy_.default, (self.inner, source.inner), {}, None)
         return self
 
     def __getitem__(self, key: Any) -> Tensor:
-        gpu, inner_key = FakeGpu.current(), _inner_key(key, self.inner.is_meta)
+        gpu, inner_key = FakeGpu.current(), _inner_key(key, self)
         if inner_key.gathers:
-            return GpuTensor(gpu.launch(Tensor.__getitem__, (self.inner, inner_key.key), {}, None))
-        return GpuTensor(self.inner[inner_key.key])
+            return GpuTensor(gpu.launch(Tensor.__getitem__, (self.inner, inner_key.key), {}, None), self.device)
+        return GpuTensor(self.inner[inner_key.key], self.device)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        gpu, inner_key = FakeGpu.current(), _inner_key(key, self.inner.is_meta)
+        gpu, inner_key = FakeGpu.current(), _inner_key(key, self)
+        gpu.check_capture([self, *([value] if isinstance(value, GpuTensor) else [])])
         if isinstance(value, Tensor) and not isinstance(value, GpuTensor):
             if value.dim():
                 gpu.upload(waits=True)
@@ -186,19 +190,20 @@ class _InnerKey:
         self.gathers = False
 
 
-def _inner_key(key: Any, is_meta: bool) -> _InnerKey:
+def _inner_key(key: Any, indexed: GpuTensor) -> _InnerKey:
     gpu, found, parts = FakeGpu.current(), _InnerKey(), list(key) if isinstance(key, tuple) else [key]
     for place, part in enumerate(parts):
         if isinstance(part, GpuTensor):
             if part.dtype == torch.bool or part.dim() == 0:
                 gpu.wait("index by a mask or a number of the GPU")
             found.gathers = True
+            _check_one_gpu("an index", [indexed, part])
             parts[place] = part.inner
         elif isinstance(part, (list, Tensor)) and not (isinstance(part, Tensor) and part.dim() == 0):
             gpu.upload(waits=True)
             found.gathers = True
             numbers = torch.tensor(part, dtype=torch.long) if isinstance(part, list) else part
-            parts[place] = numbers.to("meta") if is_meta else numbers
+            parts[place] = numbers.to("meta") if indexed.inner.is_meta else numbers
     found.key = tuple(parts) if isinstance(key, tuple) else parts[0]
     return found
 
@@ -209,18 +214,29 @@ class _DeviceNumbers(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = dict(kwargs or {}), getattr(func, "__name__", "")
         if name in {"tensor", "as_tensor"} and _is_gpu(kwargs.get("device")):
-            del kwargs["device"]
-            return func(*args, **kwargs).to(FakeGpu.current().device)
+            device = kwargs.pop("device")
+            return func(*args, **kwargs).to(_numbered(device))
         if name == "to" or "device" in kwargs:
-            args, kwargs = tree_map(
-                lambda each: FakeGpu.current().device if _is_gpu(each) else each, (tuple(args), kwargs)
-            )
+            args, kwargs = tree_map(lambda each: _numbered(each) if _is_gpu(each) else each, (tuple(args), kwargs))
         return func(*args, **kwargs)
 
 
 def _is_gpu(device: object) -> bool:
-    kind = FakeGpu.current().device.type
-    return (isinstance(device, torch.device) and device.type == kind) or device in (kind, f"{kind}:0")
+    is_name = isinstance(device, (str, torch.device))
+    return is_name and str(device).partition(":")[0] == FakeGpu.current().device.type
+
+
+def _numbered(device: Any) -> torch.device:
+    """A GPU with its number; without one it is the selected one."""
+    found, gpu = torch.device(device), FakeGpu.current()
+    if found.index is not None and found.index >= len(gpu.memory_of):
+        raise RuntimeError("CUDA error: invalid device ordinal")
+    return gpu.device if found.index is None else found
+
+
+def _check_one_gpu(name: str, tensors: list[GpuTensor]) -> None:
+    if len(devices := {str(each.device) for each in tensors}) > 1:
+        raise MixedDevicesError(f"{name} of tensors on {' and '.join(sorted(devices))} in {_place()}")
 
 
 class FakeGpu(TorchDispatchMode):
@@ -228,15 +244,22 @@ class FakeGpu(TorchDispatchMode):
 
     _entered: ClassVar[list[FakeGpu]] = []
 
-    def __init__(self, kind: str = "cuda", *, has_numbers: bool = True, memory_bytes: int = MEMORY_BYTES) -> None:
+    def __init__(
+        self,
+        kind: str = "cuda",
+        *,
+        has_numbers: bool = True,
+        memory_bytes: int = MEMORY_BYTES,
+        other_gpus: Sequence[int] = (),
+    ) -> None:
         super().__init__()
-        self.device = torch.device(kind, 0)
-        self.has_numbers, self.memory_bytes = has_numbers, memory_bytes
+        self.device = torch.device(kind, 0)  # the selected one
+        self.has_numbers, self.memory_of = has_numbers, (memory_bytes, *other_gpus)
         self.waits, self.launches, self.captures, self.replays = Counter[str](), 0, 0, 0
         self.peak_bytes: int | None = None  # the most that was held; None: not asked for
-        self.captured: list[Call] | None = None  # while a graph is captured
+        self.captured: list[Call] | None = None  # while a graph is captured, on the selected GPU
         self.pools: dict[object, WeakSet[FakeGraph]] = {}
-        self._inner_tensors: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
+        self._inner_tensors: list[WeakValueDictionary[int, Tensor]] = [WeakValueDictionary() for _ in self.memory_of]
 
     @classmethod
     def current(cls) -> FakeGpu:
@@ -265,18 +288,36 @@ class FakeGpu(TorchDispatchMode):
     @property
     def held_bytes(self) -> int:
         """Bytes of all tensors that are alive, each storage once."""
-        storages = [each.untyped_storage() for each in list(self._inner_tensors.values())]
+        return sum(map(self.held_on, range(len(self.memory_of))))
+
+    def held_on(self, index: int) -> int:
+        """Those of one GPU."""
+        storages = [each.untyped_storage() for each in list(self._inner_tensors[index].values())]
         return sum({each._cdata: each.nbytes() for each in storages}.values())
 
-    def hold(self, inner: Tensor) -> None:
+    def hold(self, inner: Tensor, index: int = 0) -> None:
         """Count the bytes of this tensor while it lives; torch.OutOfMemoryError when there are too many."""
-        if id(inner) not in self._inner_tensors:
-            self._inner_tensors[id(inner)] = inner
+        if id(inner) not in (tensors := self._inner_tensors[index]):
+            tensors[id(inner)] = inner
             if self.peak_bytes is not None:
                 self.peak_bytes = max(self.peak_bytes, self.held_bytes)
-            if self.memory_bytes < MEMORY_BYTES and self.held_bytes > self.memory_bytes:
-                del self._inner_tensors[id(inner)]
+            if self.memory_of[index] < MEMORY_BYTES and self.held_on(index) > self.memory_of[index]:
+                del tensors[id(inner)]
                 raise torch.OutOfMemoryError("the fake GPU is out of memory")
+
+    @contextlib.contextmanager
+    def select(self, device: Any) -> Generator[None]:
+        """Make another GPU the selected one, as `torch.cuda.device` does."""
+        before, self.device = self.device, _numbered(device)
+        try:
+            yield
+        finally:
+            self.device = before
+
+    def check_capture(self, tensors: list[GpuTensor]) -> None:
+        """CaptureError for work of another GPU than the one whose graph is captured."""
+        if self.captured is not None and any(each.device != self.device for each in tensors):
+            raise CaptureError(f"work of another GPU in {_place()} while a graph is captured")
 
     def wait(self, reason: str) -> None:
         """The host waits until the device has computed."""
@@ -313,14 +354,18 @@ class FakeGpu(TorchDispatchMode):
         if name == "copy_":
             return self._copied(args, kwargs, flat)
         self._check_devices(name, tensors)
+        _check_one_gpu(name, ours)
+        self.check_capture(ours)
         is_mask_index = name in INDEXING and any(each.dtype in (torch.bool, torch.uint8) for each in tensors[1:])
         if name in WAITING or is_mask_index or (name == "where" and len(tensors) == 1):
             self.wait(name)
         if name == "_local_scalar_dense" and ours[0].inner.is_meta:
             return 0
-        return self._computed(func, name, args, kwargs, ours)
+        return self._computed(func, name, args, kwargs, ours, ours[0].device if ours else _numbered(device))
 
-    def _computed(self, func: Any, name: str, args: Any, kwargs: Any, ours: list[GpuTensor]) -> Any:
+    def _computed(
+        self, func: Any, name: str, args: Any, kwargs: Any, ours: list[GpuTensor], device: torch.device
+    ) -> Any:
         inner_device = CPU if self.has_numbers else torch.device("meta")
 
         def inner(each: Any) -> Any:
@@ -348,9 +393,8 @@ class FakeGpu(TorchDispatchMode):
 
         def outer(each: Any) -> Any:
             found = known.get(id(each))
-            return (
-                GpuTensor(each) if found is None and isinstance(each, Tensor) else found if found is not None else each
-            )
+            is_new = found is None and isinstance(each, Tensor)
+            return GpuTensor(each, device) if is_new else found if found is not None else each
 
         return tree_map(outer, result)
 
@@ -361,15 +405,22 @@ class FakeGpu(TorchDispatchMode):
         source, dtype = tensors[0], next((each for each in flat if isinstance(each, torch.dtype)), tensors[0].dtype)
         if name == "to" and len(tensors) > 1:
             device, dtype = tensors[1].device, tensors[1].dtype
-        if device is None or _is_gpu(device) == isinstance(source, GpuTensor):
+        device = device if device is None or not _is_gpu(device) else _numbered(device)
+        if device is None or device == source.device:
             return None
+        if isinstance(source, GpuTensor) and _is_gpu(device):
+            self.check_capture([source])
+            if self.captured is not None:
+                raise CaptureError(f"a copy to another GPU in {_place()} while a graph is captured")
+            self.launches += 1
+            return GpuTensor(source.inner.clone().to(dtype), device)
         if isinstance(source, GpuTensor):
             self.wait("copy to the host")
             return torch.zeros(source.shape, dtype=dtype) if source.inner.is_meta else source.inner.clone().to(dtype)
         self.upload(waits=not (kwargs.get("non_blocking") or (name == "to" and any(each is True for each in flat))))
         if self.has_numbers:
-            return GpuTensor(source.detach().clone().to(dtype))
-        return GpuTensor(torch.empty_strided(source.shape, source.stride(), dtype=dtype, device="meta"))
+            return GpuTensor(source.detach().clone().to(dtype), device)
+        return GpuTensor(torch.empty_strided(source.shape, source.stride(), dtype=dtype, device="meta"), device)
 
     def _copied(self, args: Any, kwargs: dict[str, Any], flat: list[Any]) -> Tensor:
         """What `copy_` does between devices, below Python's methods."""
@@ -414,8 +465,8 @@ class FakeGraph:
 class FakeStream:
     """A queue of the device. Everything is computed at once, so nothing has to be waited for."""
 
-    def __init__(self, *_arguments: object) -> None:
-        pass
+    def __init__(self, device: object = None) -> None:
+        self.device = _numbered(device) if device is not None else FakeGpu.current().device
 
     def wait_stream(self, other: FakeStream) -> None:
         pass
@@ -425,7 +476,7 @@ class FakeStream:
 
 
 @contextlib.contextmanager
-def _capture(graph: FakeGraph, pool: object = None, **_options: object) -> Generator[None]:
+def _capture(graph: FakeGraph, pool: object = None, stream: FakeStream | None = None) -> Generator[None]:
     """Like torch: a memory pool dies with its last graph, and nothing can be captured into a dead one."""
     gpu = FakeGpu.current()
     graphs = gpu.pools.get(pool)
@@ -435,7 +486,8 @@ def _capture(graph: FakeGraph, pool: object = None, **_options: object) -> Gener
     gpu.captures += 1
     gpu.captured = []
     try:
-        yield
+        with gpu.select(stream.device if stream else gpu.device):
+            yield
         graph.calls = gpu.captured
     finally:
         gpu.captured = None
@@ -453,10 +505,11 @@ def install(monkeypatch: pytest.MonkeyPatch, kind: str = "cuda", *, has_triton: 
     substitutes: dict[str, Any] = {
         "_lazy_init": lambda: None,
         "is_available": lambda: True,
-        "device_count": lambda: 1,
+        "device_count": lambda: len(FakeGpu.current().memory_of),
+        "device": lambda device: FakeGpu.current().select(device),
         "get_device_name": lambda *_: NAME,
         "get_device_capability": lambda *_: (9, 0),
-        "mem_get_info": lambda *_: _memory(),
+        "mem_get_info": lambda device=None: _memory(device),
         "memory_reserved": lambda *_: 0,
         "memory_allocated": lambda *_: 0,
         "synchronize": lambda *_: FakeGpu.current().wait("synchronize"),
@@ -464,7 +517,7 @@ def install(monkeypatch: pytest.MonkeyPatch, kind: str = "cuda", *, has_triton: 
         "graph_pool_handle": lambda: (0, next(pools)),
         "Stream": FakeStream,
         "current_stream": lambda *_: FakeStream(),
-        "stream": lambda _stream: contextlib.nullcontext(),
+        "stream": lambda stream: FakeGpu.current().select(stream.device),
         "CUDAGraph": FakeGraph,
         "graph": _capture,
     }
@@ -485,7 +538,7 @@ def _install_without_graphs(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
         "mem_get_info": lambda *_: _memory(),
         "memory_reserved": lambda *_: 0,
         "memory_allocated": lambda *_: 0,
-        "recommended_max_memory": lambda: FakeGpu.current().memory_bytes,
+        "recommended_max_memory": lambda: FakeGpu.current().memory_of[0],
         "current_allocated_memory": lambda: FakeGpu.current().held_bytes,
         "synchronize": lambda *_: FakeGpu.current().wait("synchronize"),
     }
@@ -496,23 +549,28 @@ def _install_without_graphs(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)
 
 
-def _memory() -> tuple[int, int]:
-    gpu = FakeGpu.current()
-    return gpu.memory_bytes - gpu.held_bytes, gpu.memory_bytes
+def _memory(device: object = None) -> tuple[int, int]:
+    gpu, index = FakeGpu.current(), _numbered(device).index if device is not None else 0
+    return gpu.memory_of[index] - gpu.held_on(index), gpu.memory_of[index]
 
 
 @contextlib.contextmanager
 def fake_gpu(
-    kind: str = "cuda", *, has_numbers: bool = True, memory_bytes: int = MEMORY_BYTES, has_triton: bool = False
+    kind: str = "cuda",
+    *,
+    has_numbers: bool = True,
+    memory_bytes: int = MEMORY_BYTES,
+    other_gpus: Sequence[int] = (),
+    has_triton: bool = False,
 ) -> Generator[FakeGpu]:
-    """A machine with a fake GPU."""
+    """A machine with a fake GPU, or with several."""
     overwrites = torch.__future__.get_overwrite_module_params_on_conversion()
     torch.__future__.set_overwrite_module_params_on_conversion(True)
     _forget_trials()
     with pytest.MonkeyPatch.context() as monkeypatch:
         install(monkeypatch, kind, has_triton=has_triton)
         try:
-            with FakeGpu(kind, has_numbers=has_numbers, memory_bytes=memory_bytes) as gpu:
+            with FakeGpu(kind, has_numbers=has_numbers, memory_bytes=memory_bytes, other_gpus=other_gpus) as gpu:
                 yield gpu
         finally:
             torch.__future__.set_overwrite_module_params_on_conversion(overwrites)
@@ -533,3 +591,5 @@ def _forget_trials() -> None:
     for trial in (triton_ops, can_step, tree_kernels, int4_matmul, block_matmul, byte_matmul, float_matmul):
         trial.cache_clear()
     tried_layouts.clear()
+    if (products := sys.modules.get("specchat.forward.cuda.triton_linear")) is not None:  # that needs Triton
+        products.ended_splits.cache_clear()

@@ -19,7 +19,7 @@ import triton.language as tl
 from triton.language.extra.cuda import libdevice
 from triton.runtime import interpreter
 
-from tests.fake_gpu import FakeGpu, GpuTensor
+from tests.fake_gpu import FakeGpu, GpuTensor, MixedDevicesError
 
 IS_INTERPRETED = bool(triton.knobs.runtime.interpret)
 DEVICE = torch.device("cpu" if IS_INTERPRETED else "cuda")
@@ -84,7 +84,9 @@ def _run(grid: Any, *arguments: Any, **constants: Any) -> None:
         with numpy.errstate(all="ignore"):
             _run_grid(grid, *tensors, **constants)
 
-    if any(isinstance(each, GpuTensor) for each in arguments):
+    if on_gpus := {each.device for each in arguments if isinstance(each, GpuTensor)}:
+        if on_gpus != {selected := FakeGpu.current().device}:
+            raise MixedDevicesError(f"a kernel on tensors of {on_gpus}, while {selected} is selected")
         FakeGpu.current().launch(compute, inner, {}, None)
     else:
         compute(*inner)

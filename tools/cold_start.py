@@ -153,13 +153,13 @@ def pretend_half_fits(profile: Any) -> None:
     """Let the plan of this profile believe that the memory holds half of the weights."""
     from specchat.hub.machine import main_memory
     from specchat.loading import load_engine as loading
-    from specchat.loading.engine_memory import compute_features, memory_of_device
+    from specchat.loading.engine_memory import compute_features, memory_of_devices
     from specchat.loading.fitted_plan import plan_that_fits
 
-    memory = plan_that_fits(profile, compute_features(), memory_of_device).memory()
+    memory = plan_that_fits(profile, compute_features(), memory_of_devices).memory()
     assert memory is not None
     small = replace(main_memory(), free_bytes=memory.total_bytes - memory.weight_bytes // 2)
-    loading.memory_of_device = lambda _device: small
+    loading.memory_of_devices = lambda _device: (small,)
 
 
 def mapped_pages() -> Iterator[tuple[int, int, Mapping[str, int]]]:

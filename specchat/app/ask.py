@@ -6,8 +6,6 @@ A front end renders the events and decides nothing: what is attached, which noti
 sum and whether the work failed are decided here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from threading import Event as Flag

@@ -4,12 +4,8 @@ A change holds from the next question on, is stored with the conversation, and g
 key back to the options and the profile, and so does the choice of a profile. Values are checked as those of files are.
 """
 
-from __future__ import annotations
-
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from specchat.app.chat_state import ChatState, CommandResult
@@ -21,6 +17,7 @@ from specchat.hub.machine import Device, detect_machine
 from specchat.hub.memory_plan import fitting_format, weight_bytes
 from specchat.hub.recommend import format_gib
 from specchat.hub.runnable_models import FITTING_TOKENS, STORED_FORMAT, LocalChoice, local_choices
+from specchat.own_tables import own_tables
 from specchat.profile.drafter_names import all_drafters
 from specchat.profile.keys import Profile
 from specchat.profile.validation import key_info, key_types
@@ -57,9 +54,7 @@ class ChatSetting:
             raise UsageError(f"/{self.name} needs {expected}, or '{DEFAULT}', not {text!r}") from None
 
 
-COMMAND_TABLES: Mapping[str, Mapping[str, Any]] = tomllib.loads(
-    Path(__file__).with_name("commands.toml").read_text(encoding="utf-8")
-)
+COMMAND_TABLES: Mapping[str, Mapping[str, Any]] = own_tables(__file__, "commands.toml")
 CHAT_SETTINGS: Mapping[str, ChatSetting] = {
     name: ChatSetting(name, **entry) for name, entry in COMMAND_TABLES["commands"].items() if "key" in entry
 }

@@ -6,8 +6,6 @@ It is a generator: a front end renders the events and sends a `Decision` for eac
 that, a text that cannot be taken is an event of its own, so that no front end throws away what the model wrote.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import replace

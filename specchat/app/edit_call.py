@@ -3,8 +3,6 @@
 The updates are those of the Agent Client Protocol, as JSON. Knows no transport.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import uuid4

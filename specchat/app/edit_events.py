@@ -1,7 +1,5 @@
 """The order of an edit, its events, and the edit of one file that was accepted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 

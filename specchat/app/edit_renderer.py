@@ -1,7 +1,5 @@
 """An edit in the hands of a person: its events and the review of its hunks, by the callbacks of a front end."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """The conversation that rewrites files: one beside that of the user, opened by the first edit that needs a model."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack

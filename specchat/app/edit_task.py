@@ -8,8 +8,6 @@ could not become the file (`answer_watch.py`). With --together the first request
 one whole file that sees the answers before it, so that a change of a name reaches all of them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass

@@ -74,15 +74,10 @@ def apply_block(chat: ChatState, argument: str, ui: EditUI) -> str:
         return EditRenderer(ui).run(propose_text(file, source, text, what, session))
 
 
-def undo_file_edit(_chat: ChatState, argument: str, _ui: EditUI) -> str:
-    """`/undo [N|FILE|--all]`: undo an applied edit, the last one of this project by default."""
-    return take_back(argument.removeprefix("@"), "/undo")
-
-
 FILE_COMMAND_RUNNERS: Mapping[str, Callable[[ChatState, str, EditUI], str]] = {
     "edit": edit_files,
     "apply": apply_block,
-    "undo": undo_file_edit,
+    "undo": lambda _chat, argument, _ui: take_back(argument.removeprefix("@"), "/undo"),
 }
 
 

@@ -1,7 +1,5 @@
 """What a model is asked for in an edit: by its size, and by its success so far (docs/edits.md). Loads no model."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -3,8 +3,6 @@
 Looks at file names and sizes only and uses no network. Separate from the commands, because most sessions never need it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

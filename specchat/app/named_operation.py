@@ -4,8 +4,6 @@ The answer is one short choice under a grammar. What is chosen is held to what t
 and a person has to see it: nothing that is written down says that the model understood the instruction.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Generator
 

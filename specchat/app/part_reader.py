@@ -6,8 +6,6 @@ while they do not fit (reduce). Then the question goes to the original conversat
 file. When a part is stopped or fails, the question is not sent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace

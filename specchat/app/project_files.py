@@ -6,8 +6,6 @@ is resolved first, and `regular_file.py` reads it.
 An editor may have a text that is not saved yet (`Buffers`). Tools read that one, and never write past it.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 Every front end makes a `Question` of what its user typed; the verb (`ask.py`) reads it. Knows no model and no screen.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache

@@ -4,8 +4,6 @@ Nothing is built before something of it is needed: the agent, a name after an @,
 consent (`agent/call_consent.py` does), and one that fails is a line for the user, while everything else continues.
 """
 
-from __future__ import annotations
-
 import atexit
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Knows no transport, and no SDK: its tests and its clients check the form.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal

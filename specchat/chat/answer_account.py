@@ -5,8 +5,6 @@ apart. What was waited for has names: the queue, the prefill, and other work of 
 Knows tokens and seconds; no text, no model and no front end.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
@@ -117,7 +115,7 @@ def step_done(
     step: Step, token_count: int, token_bytes: Callable[[int], bytes], plain: PlainEstimate = UNKNOWN_ESTIMATE
 ) -> StepDone:
     """The step with so many of its committed tokens, as the user gets it."""
-    sources = [*step.accepted_sources, TARGET][:token_count]
+    sources = [*(step.tree.sources[node] for node in step.path[1:]), TARGET][:token_count]
     committed = tokens_with_bytes(step.committed_tokens[:token_count], sources, step.probabilities, token_bytes)
     draft_tokens = tuple(step.tree.tokens[1:])
     return StepDone(

@@ -9,8 +9,6 @@ the number of compared passes and from their scatter.
 Knows durations and rows only: no model, no text and no screen.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -24,6 +22,7 @@ NEARBY_PASSES = 4  # a pass is compared with those of the other kind among so ma
 MAX_COMPARISONS = 120  # the latest ones; older ones are forgotten
 PROBE_TIME_SHARE, PROBE_SECONDS = 0.04, 0.12  # for passes that only measure: this share of an answer, or unnoticed time
 MAX_PROBES = 16  # such passes of one answer; more of them narrow its interval little
+MAX_UNREAD_SHARE = 1 / 8  # of the comparisons, while an answer is written: a median of many changes little with each
 MIN_ROBUST_PASSES = 8  # of each kind, from which on the scatter may ignore outliers
 MIN_SCATTER = 0.05  # assumed for a pass, relative, however well a few passes agree
 SINGLE_SCATTER = 0.2  # assumed while there is only one comparison
@@ -102,6 +101,7 @@ class PlainBaseline:
         self._recent_passes: deque[_Pass] = deque(maxlen=NEARBY_PASSES)  # of this answer
         self._comparisons: deque[_Comparison] = deque(maxlen=MAX_COMPARISONS)
         self._correction: _Correction | None = None
+        self._unread_comparisons = 0  # that the correction does not contain
         self._pass_count = 0
 
     def start_answer(self) -> None:
@@ -116,6 +116,8 @@ class PlainBaseline:
         """
         self._steps.append(_Step(rows, tokens, seconds))
         self._add_pass(rows, seconds)
+        if self._unread_comparisons > MAX_UNREAD_SHARE * len(self._comparisons):
+            self._correction = None
         return self.step_estimate(rows, tokens, seconds) or UNKNOWN_ESTIMATE
 
     def cut(self, tokens: int) -> None:
@@ -159,6 +161,8 @@ class PlainBaseline:
 
     def estimate(self) -> PlainEstimate | None:
         """The time of plain decoding for the answer so far; None without steps, or when nothing was compared."""
+        if self._unread_comparisons:
+            self._correction = None
         by_rows = {rows: self.step_estimate(rows, 1, 1.0) for rows in {step.rows for step in self._steps}}
         plain_seconds = [
             (step.rows, step.tokens * step.seconds * unit.seconds)
@@ -180,12 +184,13 @@ class PlainBaseline:
         for other in self._recent_passes:
             if other.is_plain != new.is_plain:
                 self._comparisons.append(_Comparison.of(other, new) if new.is_plain else _Comparison.of(new, other))
-                self._correction = None
+                self._unread_comparisons += 1
         self._recent_passes.append(new)
 
     def _measured_correction(self) -> _Correction | None:
         if self._correction is None and self._comparisons:
             self._correction = _measure_correction(self._comparisons, self._relative_cost)
+            self._unread_comparisons = 0
         return self._correction
 
 

@@ -7,8 +7,6 @@ copy and no loop. From the second block of a run on, nothing is shown until that
 a third block later.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 

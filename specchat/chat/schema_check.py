@@ -5,8 +5,6 @@ key is optional. One whose every value contains another value of the same kind d
 model and no grammar.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any, cast
 

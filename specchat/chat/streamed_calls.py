@@ -1,7 +1,5 @@
 """Puts the tool calls of an answer together from its events. Knows no engine, no screen and no API."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 

@@ -4,21 +4,18 @@ A model whose template has no tools reads in the system prompt which there are a
 their results are texts of answers and questions. Knows no model.
 """
 
-from __future__ import annotations
-
 import json
-import tomllib
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any
 
 from specchat.chat.tools import Tool, ToolCall, ToolResult
+from specchat.own_tables import own_tables
 from specchat.text.chat_format import Message
 from specchat.text.tool_formats import HERMES, ToolFormat
 
 NOT_RUN = "This call was not run."  # templates want a result of every call
-DESCRIPTIONS: Mapping[str, str] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+DESCRIPTIONS: Mapping[str, str] = own_tables(__file__)
 
 
 def describe_tools(tools: Sequence[Tool], answer_tool: str = "") -> str:

@@ -281,10 +281,6 @@ def _models(context: CheckContext) -> Iterator[Finding]:
         yield Finding(WARN, "memory needed", plan.given_way)
 
 
-def _catalog(_context: CheckContext) -> Iterator[Finding]:
-    yield from catalog_age(catalog_review_date(), datetime.now(tz=UTC).date())
-
-
 def catalog_age(reviewed: date, today: date) -> Iterator[Finding]:
     """A warning where newer models than those of the catalog have been published for a year."""
     if (today - reviewed).days > MAX_CATALOG_AGE_DAYS:
@@ -323,5 +319,6 @@ CHECKS: dict[str, Callable[[CheckContext], Iterator[Finding]]] = {
     "python": _python, "torch": _torch, "bitsandbytes": _bitsandbytes, "native ops": _native_ops, "machine": _machine,
     "devices": _devices,
     "folders": _folders, "engine": _engine, "profile": _profiles, "models": _models,
-    "catalog": _catalog, "plugins": _plugins, "tools": _tool_sources,
+    "catalog": lambda _context: catalog_age(catalog_review_date(), datetime.now(tz=UTC).date()),
+    "plugins": _plugins, "tools": _tool_sources,
 }  # fmt: skip

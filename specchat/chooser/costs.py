@@ -72,7 +72,10 @@ class Costs:
         """Whether this process has measured a plain pass near this length, and this one is as expected."""
         curve = self._pass_curve(text_length)
         plain = None if curve is None or curve.is_unconfirmed else curve.points.get(1)
-        return plain is not None and is_normal(seconds / plain)
+        is_normal_pass = plain is not None and is_normal(seconds / plain)
+        if is_normal_pass and isinstance(curve, PassCurve):
+            curve.note_plain()
+        return is_normal_pass
 
     def distrust_wide_passes(self, text_length: int) -> None:
         """Measure passes over several rows near this length again."""

@@ -158,6 +158,7 @@ class PassCurve(Curve):
     _slope_weight: float = STORED_SLOPE_WEIGHT  # sum of the weights of all slope measurements
     _stall_ratio: float = 0.0  # the last wide pass by its expected seconds, if it may have been a stall
     _plain_seconds: float = 0.0  # when the slope was measured
+    _passes_since_plain: int = 0
 
     def trusted_seconds_up_to(self, max_count: int) -> list[float] | None:
         """Allow a plain pass first, then a few draft tokens, then as many as the curve covers.
@@ -197,15 +198,23 @@ class PassCurve(Curve):
 
     def learn(self, count: int, seconds: float) -> None:
         expected = self.seconds_at(count)
+        self._passes_since_plain += 1
         if not expected or 1 not in self.points:
             super().learn(count, seconds)
         elif count == 1:
             super().learn(count, seconds)
+            self.note_plain()
             self._check_slope()
+        elif seconds * MAX_NORMAL_RATIO < expected and self._passes_since_plain > 1:
+            self.is_unconfirmed = True  # other load may have ended: a plain pass tells it, and the slope waits for that
         elif self.wide_passes >= SLOPE_MEASUREMENTS and not self._is_second_misfit(seconds / expected):
             self._adjust(count, seconds, expected)
         else:
             self._update_slope(count, seconds, expected)
+
+    def note_plain(self) -> None:
+        """A plain pass was as expected, or its cost is learned."""
+        self._passes_since_plain = 0
 
     def _adjust(self, count: int, seconds: float, expected: float, shared: float = SHARED_CHANGE) -> None:
         super()._adjust(count, seconds, expected, 1.0 if count == 1 else shared)

@@ -1,7 +1,5 @@
 """`specchat ask`: one question, one answer on stdout."""
 
-from __future__ import annotations
-
 import os
 import stat
 import sys

@@ -1,7 +1,5 @@
 """`specchat chat`: a conversation, on the whole terminal or line by line."""
 
-from __future__ import annotations
-
 import os
 import sys
 from dataclasses import replace

@@ -6,8 +6,6 @@ Every function has the signature that click wants for `shell_complete`. Reads na
 network; what it needs is imported inside, because every command imports this file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import click

@@ -1,7 +1,5 @@
 """`specchat config`: the settings, where each comes from, and which project files are trusted."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, fields, is_dataclass

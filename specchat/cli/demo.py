@@ -1,11 +1,7 @@
 """`specchat demo`: questions that are answered twice, by plain decoding and with drafts, and the difference."""
 
-from __future__ import annotations
-
-import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import click
@@ -17,11 +13,12 @@ from specchat.cli.options import profile_options, resolve_profile
 from specchat.cli.question_options import command_chat
 from specchat.cli.session_options import open_host_conversation, session_request
 from specchat.cli.starter_offer import offer_starter
+from specchat.own_tables import own_tables
 from specchat.profile.keys import AGENT_OFF, EMBEDDED, STARTER
 from specchat.repl.answer_printer import print_answer
 from specchat.repl.interrupt import interruptible
 
-TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+TABLES = own_tables(__file__)
 VARIANTS: Mapping[str, str] = TABLES["variants"]
 QUESTIONS, EMBEDDED_QUESTIONS = (
     tuple(

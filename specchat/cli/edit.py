@@ -5,8 +5,6 @@ A filter is mostly started by an editor that accepts any output: if it fails, it
 prints nothing where an editor would insert it into the text.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

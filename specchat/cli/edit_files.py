@@ -1,7 +1,5 @@
 """`specchat edit` on a terminal and in a pipe: what it prints beside the review, and when it gives up."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Mapping, Sequence

@@ -1,14 +1,14 @@
 """A group of commands that are imported only when they run, so that `--help` is fast."""
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
-from pathlib import Path
 from typing import cast
 
 import click
+
+from specchat.own_tables import own_tables
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,7 @@ class LazyCommand:
 
 def commands_of(group: str) -> Mapping[str, LazyCommand]:
     """The commands of a group in `commands.toml`."""
-    tables = tomllib.loads(Path(__file__).with_name("commands.toml").read_text(encoding="utf-8"))
-    return {name: LazyCommand(*entry) for name, entry in tables[group].items()}
+    return {name: LazyCommand(*entry) for name, entry in own_tables(__file__, "commands.toml")[group].items()}
 
 
 class LazyGroup(click.Group):

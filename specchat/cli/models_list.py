@@ -1,7 +1,5 @@
 """`specchat models list`: the models of the catalog, and those on this disk."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator, Sequence

@@ -4,8 +4,6 @@ The strongest first: option, environment, project file (where it is trusted), pr
 are read here; the engine process is sent what results (`profile/settings.py`).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass

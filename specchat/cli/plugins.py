@@ -1,16 +1,15 @@
 """`specchat plugins`: the installed plugins, what each adds, and its errors."""
 
 import os
-import tomllib
 from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
 
 import click
 
 from specchat.cli.notes import print_rows
+from specchat.own_tables import own_tables
 from specchat.plugins.discovery import PLUGINS_VARIABLE, Plugin, installed_plugins, left_out
 
-USAGE_BY_KIND: Mapping[str, str] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+USAGE_BY_KIND: Mapping[str, str] = own_tables(__file__)
 
 
 @click.command()

@@ -1,7 +1,5 @@
 """The options of commands that ask a question: its files, the format of its answer, and tools of this folder."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The options of a command become a conversation with the host."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from contextlib import closing

@@ -4,8 +4,6 @@ Every question has a default, which Enter accepts; `q` or Ctrl-D quits without a
 --yes it recommends and changes nothing.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count

@@ -3,8 +3,6 @@
 The cache keeps rows of committed tokens only, no more of them than the head was trained for. Knows no sampling.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import Generic, TypeVar
 

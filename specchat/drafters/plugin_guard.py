@@ -8,8 +8,6 @@ the answer continues without it. In answers for which it is not selected it hear
 first call and ends with the conversation. The guard knows no plugin; it reports errors to a callback.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice

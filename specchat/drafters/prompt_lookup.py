@@ -4,7 +4,7 @@ The method of github.com/apoorvumang/prompt-lookup-decoding, over the index of s
 and takes microseconds.
 """
 
-from specchat.drafters.suffix_decoding import INDEX_BYTES_PER_TOKEN, SuffixTree
+from specchat.drafters.suffix_contexts import TextIndex
 from specchat.engine.drafter import DraftContext, Drafter
 from specchat.engine.tree import DraftTree
 
@@ -21,18 +21,18 @@ class PromptLookup(Drafter):
 
     def __init__(self, max_branches: int = 2) -> None:
         self.max_branches = max_branches
-        self.index = SuffixTree()
+        self.index = TextIndex()
 
     def propose(self, context: DraftContext) -> DraftTree:
         """A tree of the tokens that followed the longest matches."""
         self.index.extend(context.tokens)
         tree, branches = DraftTree(context.tokens[-1]), 0
-        for match in self.index.find(context.tokens, MAX_MATCHES):
+        for match in self.index.find(MAX_MATCHES):
             free, position = context.max_draft_tokens + 1 - len(tree), match.next_index
             if match.matched_tokens < MIN_MATCHED_TOKENS or branches == self.max_branches or not free:
                 break
             old_size, count = len(tree), min(free, DRAFT_TOKENS_PER_MATCHED * match.matched_tokens)
-            tree.add_chain(self.index.tokens[position : position + count], source=self.name)
+            tree.add_chain(context.tokens[position : position + count], source=self.name)
             branches += len(tree) > old_size
         return tree
 
@@ -40,7 +40,7 @@ class PromptLookup(Drafter):
         self.index.truncate(length)
 
     def memory_bytes(self) -> int:
-        return INDEX_BYTES_PER_TOKEN * len(self.index.tokens)
+        return self.index.bytes
 
 
 def build(_resources: object) -> Drafter:

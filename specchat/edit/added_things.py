@@ -5,11 +5,8 @@ what stands in quotes in the place of something else ("replace `a` by `b`"). Kno
 not decided here.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from specchat.edit.asked_changes import CODE_LIKE, EVERYDAY_WORDS, WORD, WORDS, May, has_word, text_before
 from specchat.edit.edit_plan import Region, named_regions
@@ -17,7 +14,7 @@ from specchat.edit.hunks import diff_lines
 from specchat.edit.source_text import Source, make_source
 from specchat.syntax.languages import language_tables
 
-TABLES = language_tables(Path(__file__).with_suffix(".toml"))
+TABLES = language_tables(__file__)
 THINGS: Mapping[str, str] = {words: sign.replace("\n", "") for words, sign in TABLES["things"].items()}
 END_OF_THING, KIND = (TABLES["words"][key].replace("\n", "") for key in ("end", "named"))
 NAME_AFTER_KIND = re.compile(rf"\b{KIND}\s+(?:(?:named|called)\s+)?[`'\"@]?(?P<name>[^\W\d][\w.-]*)", re.IGNORECASE)

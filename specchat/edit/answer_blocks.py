@@ -5,8 +5,6 @@ apply (`answer_patches.py`). Of all parts that fences enclose, and the answer as
 something and is most like the file is taken. Whether it can be taken is decided by `answer_check.py`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace

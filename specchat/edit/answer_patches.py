@@ -5,8 +5,6 @@ Where no lines are exactly the same, those count that differ by the blanks at th
 them, or by up to two outer lines that stay. Knows no model.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -5,8 +5,6 @@ and with few words of the file, unless the instruction asks for new text. Everyt
 `answer_check.py`. A model that was not given the beginning of its answer may talk before its code.
 """
 
-from __future__ import annotations
-
 import re
 
 from specchat.chat.edit_contract import DIVIDER, SEARCH_MARKER

@@ -12,7 +12,6 @@ from dataclasses import astuple, dataclass
 from enum import Enum, Flag, auto
 from functools import lru_cache, reduce
 from operator import or_
-from pathlib import Path
 
 from specchat.edit import operations as ops
 from specchat.edit.parse_instruction import parse_instruction
@@ -51,7 +50,7 @@ class Only(Enum):
     FORMAT = auto()
 
 
-TABLES = language_tables(Path(__file__).with_suffix(".toml"))
+TABLES = language_tables(__file__)
 
 
 def _patterns(table: str, flags: re.RegexFlag = re.IGNORECASE) -> Mapping[str, re.Pattern[str]]:

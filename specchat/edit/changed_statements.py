@@ -4,8 +4,6 @@ Another number, string or operator is asked for by its name or its new value onl
 and nothing of lines or files.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence

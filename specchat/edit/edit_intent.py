@@ -17,7 +17,7 @@ from specchat.syntax.languages import language_tables
 FILE_AND_INSTRUCTION = re.compile(
     r"(?P<quote>[`\"']?)(?P<file>.+?)(?P=quote)(?::(?P<lines>\d+(?:-\d+)?))?(?=\s)\s+(?P<instruction>.+)", re.DOTALL
 )
-TABLES = language_tables(Path(__file__).with_suffix(".toml"))
+TABLES = language_tables(__file__)
 EDIT, QUESTION = TABLES["edit"], TABLES["question"]
 VERBS, POLITE_WORDS = "|".join(EDIT["verbs"].split()), rf"\W*(?:(?:{'|'.join(EDIT['polite'])})\W+)*"
 EDIT_INSTRUCTION = re.compile(rf"{POLITE_WORDS}(?:in\s+\S+,?\s+)?(?:{VERBS})\b", re.IGNORECASE)

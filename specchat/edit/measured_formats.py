@@ -4,8 +4,6 @@ One file beside the history has counts by hashes of models, and nothing of a tex
 damaged, or something else, counts as none. Knows no model.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Mapping

@@ -11,13 +11,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
 from specchat.edit import operations as ops
 from specchat.syntax.languages import language_tables
 
 MAX_CHARACTERS = 300
-TABLES = language_tables(Path(__file__).with_suffix(".toml"))
+TABLES = language_tables(__file__)
 KINDS: Mapping[ops.NameKind, str] = {ops.NameKind(kind): words for kind, words in TABLES["kinds"].items()}
 THINGS: Mapping[ops.Removable, Sequence[str]] = {ops.Removable(what): words for what, words in TABLES["things"].items()}
 CONSTANTS: Mapping[str, str] = {"true": "true", "false": "false", "none": "none|null|nil"}

@@ -9,8 +9,6 @@
 Texts are compared line by line without what may change. Lines that differ all the same get their old text back.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

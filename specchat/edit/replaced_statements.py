@@ -5,8 +5,6 @@ nothing stands in the same lines in other words, or as another statement of its 
 of statements and lines; whether something may be replaced at all is not decided here.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from specchat.engine.kv_arena import KVArena
 
 NO_KV_ROWS = (0, 0, 0)  # the shape of a layer that has none
-StackShape = tuple[int, ...]  # heads and size of keys or values; of layers in main memory with IN_MAIN_MEMORY behind
-IN_MAIN_MEMORY = (1,)
+StackShape = tuple[int, ...]  # heads and size of keys or values; behind them the number of another place, from 1
+Places = tuple[tuple[torch.device, int], ...]  # where the first layers are, and how many each device has
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class KVLayout:
     dtype: torch.dtype  # of the passes
     device: torch.device
     is_int8: bool = False  # rows are stored as `int8_rows`
-    cpu_layers: int = 0  # the first layers, whose rows are in main memory
+    places: Places = ()  # of the first layers, whose rows are not on `device`
 
     @property
     def stored_dtype(self) -> torch.dtype:
@@ -44,7 +44,8 @@ class KVLayout:
     def entries(self) -> list[list[StackShape]]:
         """Heads and stored size of the keys and of the values of each layer."""
         extra = SCALE_BYTES if self.is_int8 else 0
-        places = [IN_MAIN_MEMORY] * self.cpu_layers + [()] * (len(self.shapes) - self.cpu_layers)
+        places = [(number,) for number, (_, count) in enumerate(self.places, 1) for _ in range(count)]
+        places += [()] * (len(self.shapes) - len(places))
         return [
             [(heads, key + extra, *place), (heads, value + extra, *place)]
             for (heads, key, value), place in zip(self.shapes, places, strict=True)
@@ -52,7 +53,16 @@ class KVLayout:
 
     def device_of(self, shape: StackShape) -> torch.device:
         """Where the rows of layers with this shape are."""
-        return torch.device("cpu") if shape[2:] == IN_MAIN_MEMORY else self.device
+        return self.places[shape[2] - 1][0] if shape[2:] else self.device
+
+    @property
+    def placed_layers(self) -> int:
+        """The first layers, whose rows are elsewhere."""
+        return sum(count for _device, count in self.places)
+
+    def on(self, device: torch.device) -> KVLayout:
+        """The same stacks, all on one device."""
+        return replace(self, device=device, places=tuple((device, count) for _device, count in self.places))
 
     @property
     def has_all_layers(self) -> bool:

@@ -1,7 +1,5 @@
 """The lengths of a text to which a network with states can go back, and which of them are dropped. Knows no network."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Generic, Protocol, TypeVar
 

@@ -54,10 +54,6 @@ class Step:
     def drafted(self) -> int:
         return len(self.tree) - 1
 
-    @property
-    def accepted_sources(self) -> list[str]:
-        return [self.tree.sources[node] for node in self.path[1:]]
-
 
 @dataclass(frozen=True)
 class GenerationConfig:
@@ -90,6 +86,7 @@ class Generation:
         self, target: Model, drafters: tuple[Drafter, ...] = (), joint_passes: JointPasses | None = None
     ) -> None:
         self.target, self.drafters, self._joint_passes = target, drafters, joint_passes or JointPasses()
+        self._sampling_target = target if isinstance(target, SamplingModel) else None  # a check that takes its time
         self.cache: KVCache = target.pool.open()
         self.tokens: list[int] = []
 
@@ -240,8 +237,8 @@ class Generation:
     ) -> SampledOutput:
         """One pass over a tree, unless it is computed, and the target's sample at every node; one CUDA graph if any."""
         rows = sampler.rows_of_tree(tree, len(self.tokens), allowed)
-        if isinstance(self.target, SamplingModel):
-            sampled = self.target.forward_and_sample(tree, self.cache, sampler, rows, seen, computed)
+        if self._sampling_target is not None:
+            sampled = self._sampling_target.forward_and_sample(tree, self.cache, sampler, rows, seen, computed)
             if sampled is not None:
                 return sampled
         output = computed or self.target.forward(tree, self.cache)

@@ -5,8 +5,6 @@ commit, a rollback or a copy moves it as it is. Scales of a channel over many ro
 (KIVI, arXiv 2402.02750), but a row would depend on the rows beside it. Knows tensors, no cache and no layer.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -5,8 +5,6 @@ reads on the device, so one graph serves every conversation, however long it is.
 no cache and no text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from torch import Tensor

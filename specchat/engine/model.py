@@ -3,8 +3,6 @@
 It knows tensors and positions, no drafter and no text. The implementations are in `specchat.forward`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -42,6 +40,7 @@ class Model(Protocol):
     prefill_chunk: int  # most tokens in one prefill pass
     max_rows: int  # most nodes in one pass
     supports_trees: bool  # else chains only
+    supports_self_drafting: bool  # by `forward_early_exit`, with passes over its first layers that leave no trace
     is_exact: bool  # verifies with the numbers of plain decoding; else low precision may decide a near tie differently
     pool: KVPool  # of its KV caches
     bytes: int  # of its weights
@@ -69,11 +68,6 @@ class Model(Protocol):
 
     def compute_logits(self, hidden_states: Tensor) -> Tensor:
         """Apply the output matrix to hidden states after the final norm. [n, D] -> [n, V]"""
-        ...
-
-    @property
-    def supports_self_drafting(self) -> bool:
-        """Whether it has `forward_early_exit`, with passes over its first layers that leave no trace."""
         ...
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -104,7 +104,7 @@ class Sampler:
     vocab_size: int | None = None  # token ids from here on are padding and never sampled
     biases: tuple[tuple[int, float], ...] = ()  # what single tokens gain or lose, which counts as a penalty
 
-    @property
+    @cached_property  # asked several times a step
     def has_penalties(self) -> bool:
         return self.penalties != Penalties()
 

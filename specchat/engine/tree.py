@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 ROOT = 0
+ONE_NODE = torch.ones(1, 1, dtype=torch.bool)  # the mask of plain decoding, the same for all its steps
 
 
 class DraftTree:
@@ -93,6 +94,8 @@ class DraftTree:
     def attention_mask(self) -> Tensor:
         """mask[i, j]: node i attends to node j, which is an ancestor of i or i itself. [N, N] bool"""
         count = len(self)
+        if count == 1:
+            return ONE_NODE
         if self.is_chain:
             return torch.ones(count, count, dtype=torch.bool).tril_()
         width = (count + 7) // 8

@@ -8,8 +8,6 @@ On a CPU, where a sort of a vocabulary takes longer than a pass of a small netwo
 tokens first; the result is exact. Knows no noise and no token ids, only columns.
 """
 
-from __future__ import annotations
-
 from math import log
 from typing import NamedTuple
 

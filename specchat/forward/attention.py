@@ -3,8 +3,6 @@
 Knows tensors; knows no layer and no cache.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -35,6 +33,8 @@ def build_attention_mask(
     batch: RowBatch, sliding_window: int | None, queries_per_kv: int, like: Tensor
 ) -> AttentionMask | None:
     """The mask of a batch, or None when every row sees everything. `like` gives dtype and device."""
+    if batch.sees_all and (sliding_window is None or batch.kv_length <= sliding_window):
+        return None
     allowed = batch.attention_mask if sliding_window is None else batch.sliding_window_mask(sliding_window)
     return None if bool(allowed.all()) else AttentionMask(allowed.contiguous(), queries_per_kv, like)
 

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from specchat.engine.cache import KVCache, KVLocation, Slot
 from specchat.engine.device import copy_to_device
-from specchat.engine.tree import DraftTree
+from specchat.engine.tree import ONE_NODE, DraftTree
 
 if TYPE_CHECKING:
     from specchat.forward.attention import AttentionMask
@@ -46,11 +46,14 @@ class BatchLimits:
     def batch_for_nodes(self, nodes: Nodes, cache: KVCache) -> RowBatch:
         """A batch of nodes that follow the committed rows and see all of them."""
         count, seen = len(nodes.tokens), cache.length
+        positions = torch.tensor([depth + seen for depth in nodes.depths])
+        if count == 1 and not self.exact:
+            return RowBatch(nodes.tokens, positions, ONE_NODE.expand(1, seen + 1), seen, sees_all=True)
         kv_length = cache.require_slot().rows if self.exact else seen + count
         mask = torch.zeros(count, kv_length, dtype=torch.bool)
         mask[:, :seen] = True
         mask[:, seen : seen + count] = nodes.attention_mask
-        return RowBatch(nodes.tokens, torch.tensor(nodes.depths) + cache.length, mask, seen)
+        return RowBatch(nodes.tokens, positions, mask, seen)
 
 
 @dataclass(frozen=True)
@@ -153,6 +156,7 @@ class RowBatch:
     attention_mask: Tensor  # bool [N, kv_length]
     committed_length: int  # rows before the new ones
     first_position: int = 0  # position of row 0: above 0 in a cache that has dropped its oldest rows
+    sees_all: bool = False  # known without a look at the mask
 
     @property
     def kv_length(self) -> int:

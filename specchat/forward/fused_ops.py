@@ -6,8 +6,6 @@ kernels for CUDA. The results differ by rounding in the last place. Knows tensor
 weight by name.
 """
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
 from functools import partial

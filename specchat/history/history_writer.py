@@ -5,8 +5,6 @@ reports the error in `warning`. It renames a file that is not a database and sta
 before the answer starts, and the partial answer every second.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import logging

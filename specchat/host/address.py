@@ -8,8 +8,6 @@ can neither ask the host nor take its place. SPECCHAT_TRANSPORT=loopback chooses
 of the protocol that follows.
 """
 
-from __future__ import annotations
-
 import hmac
 import os
 import secrets

@@ -1,7 +1,7 @@
 """What the host expects of an engine: models that answer in conversations and complete gaps. Imports no model."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from threading import Event as Flag
 from typing import Protocol
 
@@ -77,3 +77,14 @@ class EngineMemory:
 
     device: str = ""
     needed_bytes: int | None = 0
+    elsewhere: Mapping[str, int] = field(default_factory=dict[str, int])  # by device: layers that are not on `device`
+
+    @property
+    def by_device(self) -> dict[str, int | None]:
+        return {self.device: self.needed_bytes, **self.elsewhere}
+
+    def held_on(self, device: str, held_bytes: int) -> float:
+        """Of all bytes that an engine holds, those on one device, if it holds the same part of its plan everywhere."""
+        planned = self.by_device
+        total = sum(each or 0 for each in planned.values())
+        return held_bytes * (planned.get(device) or 0) / total if self.elsewhere and total else held_bytes

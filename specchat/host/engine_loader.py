@@ -64,7 +64,8 @@ class EngineLoader:
             return EngineMemory()
         from specchat.loading.engine_memory import planned_bytes
 
-        return EngineMemory(*planned_bytes(profile))
+        (device, needed_bytes), *elsewhere = planned_bytes(profile).items()
+        return EngineMemory(device, needed_bytes, {other: each or 0 for other, each in elsewhere})
 
     def has_changed_files(self, engine: Engine) -> bool:
         """Whether the files of its models changed on the disk since they were loaded."""

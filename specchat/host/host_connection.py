@@ -1,7 +1,5 @@
 """A connection to the host, which is started, or replaced when it is another one and idle. Knows no session."""
 
-from __future__ import annotations
-
 import socket
 import time
 from collections import deque

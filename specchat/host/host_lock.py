@@ -5,8 +5,6 @@ A signal goes to the holder only if both fit and the lock is held. On a full dis
 is the process that listens. Knows no protocol, so a host that answers nothing can be named and ended.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -3,8 +3,6 @@
 For one thread. Only the cancellation flag of an answer may be set from other threads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace

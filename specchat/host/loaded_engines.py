@@ -139,7 +139,7 @@ class LoadedEngines:
         if not self._by_key:
             return Room()
         memory = self.loader.memory_of(profile)
-        others = [each for each in self if self._planned(each, memory.device).device == memory.device]
+        others = [each for each in self if self._planned(each, memory.device).by_device.keys() & memory.by_device]
         if not others or memory.needed_bytes == 0:
             return Room()
         now = time.monotonic()
@@ -158,11 +158,20 @@ class LoadedEngines:
             return True
         if memory.needed_bytes is None:
             return False
-        device = memory.device
-        closed = [each for each in self if each not in kept and self._planned(each, device).device == device]
-        freed = sum(each.held_bytes for each in closed)
-        growth = sum(max((self._planned(each, device).needed_bytes or 0) - each.held_bytes, 0) for each in kept)
-        return memory.needed_bytes + growth <= self.loader.free_bytes(device) + freed
+        return not any(self._lacks(each, device, kept) for device, each in memory.by_device.items())
+
+    def _lacks(self, needed_bytes: int | None, device: str, kept: Sequence[LoadedEngine]) -> bool:
+        """Whether so many bytes do not fit a device beside what these may still take of it."""
+        freed = growth = 0.0
+        for each in self:
+            planned = self._planned(each, device)
+            if device in planned.by_device:
+                held = planned.held_on(device, each.held_bytes)
+                if each in kept:
+                    growth += max((planned.by_device[device] or 0) - held, 0)
+                else:
+                    freed += held
+        return (needed_bytes or 0) + growth > self.loader.free_bytes(device) + freed
 
     def _planned(self, loaded: LoadedEngine, device: str) -> EngineMemory:
         """What an engine was planned to hold, else what it holds, where its device counts as this one."""

@@ -3,10 +3,9 @@
 When the host died during an answer, the received part is stored through the next host.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from threading import Event as Flag
 
@@ -196,7 +195,5 @@ class PendingAnswer:
         self._session.reopen()
 
     def _cancel(self) -> None:
-        try:
+        with suppress(OSError):  # without a host, there is nothing to cancel
             self._session.connection.send("cancel", {"turn": self._turn_id})
-        except OSError:
-            pass  # without a host, there is nothing to cancel

@@ -8,8 +8,6 @@ a line. Decoding never raises: an invalid line becomes an `RpcError` for its sen
     host -> client   RpcNotification {method, params}       an event of a turn or a completion; the method names it
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 import time

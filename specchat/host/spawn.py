@@ -210,14 +210,14 @@ def check_same_user(peer: socket.socket) -> None:
         raise PermissionError(f"the process at the other end belongs to user {uid}, not {user_id()}")
 
 
-def find_or_start_host(command: Sequence[str] | None = None) -> socket.socket:
+def find_or_start_host() -> socket.socket:
     if peer := find_host():
         return peer
     with file_lock(runtime_folder() / "spawn.lock", START_TIMEOUT_SECONDS):
         if peer := find_host():
             return peer
         for _ in range(START_ATTEMPTS):  # a new host leaves for one that was killed and is not gone yet
-            start_host(command or HOST_COMMAND)
+            start_host(HOST_COMMAND)
             if peer := find_host():
                 return peer
     raise HostError(f"the engine process ended right after its start; see {runtime_folder() / 'host.log'}")

@@ -3,8 +3,6 @@
 A dataclass becomes an object, bytes become latin-1 text; a token has a short form of its own. Knows no message.
 """
 
-from __future__ import annotations
-
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass

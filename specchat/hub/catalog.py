@@ -4,10 +4,7 @@ Reads `catalog.toml` and `catalog_sizes.json` and nothing else: no network, no m
 those of the networks that transformers builds (`python -m tools.catalog_sizes` writes them).
 """
 
-from __future__ import annotations
-
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date
@@ -19,10 +16,10 @@ from typing import Any
 from specchat.errors import ModelError
 from specchat.hub.architecture import EXPERT, HEAD, LINEAR, Architecture, Matrix
 from specchat.hub.config_architecture import active_parameters, dimensions_from_config, expert_counts, head_kv_layers
+from specchat.own_tables import own_tables
 from specchat.paths import HUB_PREFIX
 from specchat.profile.keys import EMBEDDED, STARTER
 
-CATALOG_FILE = Path(__file__).with_name("catalog.toml")
 SIZES_FILE = Path(__file__).with_name("catalog_sizes.json")
 GPU_SIZES_GB = (8, 12, 16, 24, 48, 80, 96)
 HEAD_LAYERS = {"eagle3": 1, "dflash": 5, "mtp": 1}  # of the kinds whose sizes are known; DFlash is of a plugin
@@ -99,12 +96,12 @@ class CatalogEntry:
 
 @cache
 def catalog() -> Mapping[str, CatalogEntry]:
-    return {table["id"]: _entry(table) for table in _tables()["models"]}
+    return {table["id"]: _entry(table) for table in own_tables(__file__)["models"]}
 
 
 def catalog_review_date() -> date:
     """The day on which the catalog was last compared with what is published."""
-    return _tables()["reviewed"]
+    return own_tables(__file__)["reviewed"]
 
 
 def find_entry(name: str) -> CatalogEntry | None:
@@ -144,11 +141,6 @@ def head_architecture(target: str, kind: str) -> Architecture:
     kv_layers = head_kv_layers(config, HEAD_LAYERS[kind], target)
     matrix = Matrix(LINEAR, parameters // own.hidden_size, own.hidden_size)
     return Architecture(HEAD, (matrix,), kv_layers, hidden_size=own.hidden_size, layers=HEAD_LAYERS[kind])
-
-
-@cache
-def _tables() -> dict[str, Any]:
-    return tomllib.loads(CATALOG_FILE.read_text(encoding="utf-8"))
 
 
 @cache

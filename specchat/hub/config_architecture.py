@@ -4,8 +4,6 @@ Which weights it has is in the headers of its files (`safetensors_headers.py`); 
 `network_matrices` asks transformers, which imports torch. No formula here adds up the weights of a family.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager

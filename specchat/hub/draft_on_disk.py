@@ -4,8 +4,6 @@ It is only named: a draft model takes memory and does not pay on every machine, 
 vocabularies; uses no network and imports no torch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

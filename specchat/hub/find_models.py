@@ -4,8 +4,6 @@ A GGUF file gets a folder with its tokenizer and config when a model is to be lo
 plan is wanted.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

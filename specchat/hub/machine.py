@@ -10,7 +10,6 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import Any
 from specchat.devices import CPU, CUDA, KINDS, DeviceKind, may_have_gpu
 from specchat.errors import last_output_line
 from specchat.hub.memory_plan import GIB, usable_gpu_bytes
+from specchat.own_tables import own_tables
 from specchat.paths import cache_folder, read_json_object, remember
 from specchat.python_child import PACKAGE_FOLDER, python_command
 
@@ -35,7 +35,6 @@ COPY_REPEATS = 4
 BUSY_CORES_SHARE = 0.5  # of the cores, in the last minute
 PROBE_TIMEOUT_SECONDS = 60.0
 SIMULATED_NAME = "a GPU with"
-GPU_BANDWIDTHS_FILE = Path(__file__).with_name("gpu_bandwidths.toml")
 
 
 @dataclass(frozen=True)
@@ -68,9 +67,13 @@ class Machine:
     def cpu(self) -> Device:
         return next(device for device in self.devices if not device.is_gpu)
 
+    def devices_of(self, name: str) -> tuple[Device, ...]:
+        """Those that models on a device such as "cpu" or "cuda" are planned for, in the order of torch's numbers."""
+        gpus = tuple(each for each in self.devices if each.is_gpu and each.kind.name == name)
+        return (self.cpu,) if name == CPU.name else gpus or (self.best_device,)
+
     def device_of(self, name: str) -> Device:
-        """The one that models on a device such as "cpu" or "cuda" are planned for."""
-        return self.cpu if name == CPU.name else self.best_device
+        return self.devices_of(name)[0]
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,7 @@ def gpu_bandwidth(device: Device) -> Bandwidth | None:
     """The bandwidth of a GPU, or of a usual one of its size where only that is known; None for an unknown one."""
     if device.kind is not CUDA:
         return None
-    tables = tomllib.loads(GPU_BANDWIDTHS_FILE.read_text(encoding="utf-8"))
+    tables = own_tables(__file__, "gpu_bandwidths.toml")
     bandwidths, usual = tables["bandwidths"], tables["usual"]
     if device.name.startswith(SIMULATED_NAME):
         sizes = [size for size in map(int, usual) if size * 2**30 <= device.total_bytes]

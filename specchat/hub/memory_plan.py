@@ -8,8 +8,6 @@ Embeddings and norms are not quantized, and of families that transformers comput
 plugin. The embeddings stay in the file where blocks of a GGUF file are multiplied. Imports no torch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -199,16 +197,16 @@ class QuantizedModel:
     are_weights_mapped: bool = False  # the linear layers stay in their files
     cpu_layers: int = 0  # the first layers, in main memory beside a GPU
     cpu_format: str = "bf16"  # of these
+    gpu_layers: tuple[int, ...] = ()  # the next ones, on the second GPU, the third, ...
 
-    @property
-    def cpu_share(self) -> float:
-        """Of the layers, those in main memory."""
-        return self.cpu_layers / self.architecture.layers if self.cpu_layers else 0.0
+    def share(self, layers: int) -> float:
+        """Of all layers, which are taken to be alike."""
+        return layers / self.architecture.layers if layers else 0.0
 
-    @property
-    def cpu_weight_bytes(self) -> int:
-        """In main memory. All layers are taken to be alike."""
-        return round(self.cpu_share * layer_bytes(self.architecture, _stored_format(self.cpu_format, CPU)))
+    def part_bytes(self, layers: int, kind: DeviceKind) -> int:
+        """The weights of so many layers on a device of this kind."""
+        quant_format = self.quant_format if kind.is_gpu else self.cpu_format
+        return round(self.share(layers) * layer_bytes(self.architecture, _stored_format(quant_format, kind)))
 
     @property
     def kv_element_bytes(self) -> float:
@@ -223,22 +221,23 @@ class QuantizedModel:
             return round(sum(_matrix_bytes(matrix, self.quant_format) for matrix in others))
         stored = _stored_format(self.quant_format, kind)
         weights = weight_bytes(self.architecture, stored, embeddings_on_cpu=self.embeddings_on_cpu)
-        weights -= round(self.cpu_share * layer_bytes(self.architecture, stored))
+        weights -= sum(self.part_bytes(each, kind) for each in (self.cpu_layers, *self.gpu_layers))
         return weights + lm_head_copy_bytes(self.architecture, self.quant_format, kind=kind)
 
 
-def workspace_bytes(model: QuantizedModel, tokens: int, *, kind: DeviceKind = CUDA) -> int:
+def workspace_bytes(model: QuantizedModel, tokens: int, *, kind: DeviceKind = CUDA, has_logits: bool = True) -> int:
     """The bytes that a pass needs besides: logits of the widest tree, hidden states of a chunk, and what a device has.
 
     That is the context of a GPU, CUDA graphs, workspaces of cuBLAS, the mask of a chunk, partial results of attention,
-    and the largest layer, which bitsandbytes dequantizes for many rows.
+    and the largest layer, which bitsandbytes dequantizes for many rows. Of several GPUs one alone has logits.
     """
     architecture = model.architecture
-    logits = LOGIT_ROWS * LOGIT_COPIES * 4 * architecture.vocab_size
+    vocab_size = architecture.vocab_size if has_logits else 0
+    logits = LOGIT_ROWS * LOGIT_COPIES * 4 * vocab_size
     rows = logits + PREFILL_CHUNK_TOKENS * 16 * architecture.hidden_size * BF16_BYTES
     if not kind.is_gpu:
         return PYTHON_BYTES + rows
-    graphs = len(GRAPH_WIDTHS) * GRAPH_BYTES + GRAPH_ROWS * GRAPH_LOGIT_COPIES * 4 * architecture.vocab_size
+    graphs = len(GRAPH_WIDTHS) * GRAPH_BYTES + GRAPH_ROWS * GRAPH_LOGIT_COPIES * 4 * vocab_size
     graphs = graphs if has_kv_arena(architecture, kind=kind) else 0
     libraries = STREAMS * CUBLAS_WORKSPACE_BYTES if kind.has_graphs else 0
     process = PYTHON_BYTES if kind.shares_main_memory else CUDA_CONTEXT_BYTES
@@ -273,6 +272,7 @@ class MemoryPlan:
     kv_cache_bytes: int  # of both, with recurrent states
     workspace_bytes: int
     main_memory_bytes: int = 0  # beside a GPU: layers that the CPU computes, their keys and values, and the process
+    other_gpu_bytes: tuple[int, ...] = ()  # on the second GPU, the third, ...: layers, rows and what passes need
 
     @property
     def total_bytes(self) -> int:
@@ -291,16 +291,23 @@ def plan_memory(
         return checkpoints + recorded + kv_cache_bytes(model.architecture, rows, element_bytes=element_bytes)
 
     kv_cache = kv_bytes(target, target.kv_element_bytes)
-    cpu_kv_bytes = round(target.cpu_share * kv_cache)
-    beside = target.cpu_weight_bytes + cpu_kv_bytes + PYTHON_BYTES if target.cpu_layers else 0
-    kv_cache -= cpu_kv_bytes
+    cpu_kv_bytes, *gpu_kv_bytes = (
+        round(target.share(each) * kv_cache) for each in (target.cpu_layers, *target.gpu_layers)
+    )
+    beside = target.part_bytes(target.cpu_layers, CPU) + cpu_kv_bytes + PYTHON_BYTES if target.cpu_layers else 0
+    part_workspace = workspace_bytes(target, tokens, kind=kind, has_logits=False)
+    others = tuple(
+        target.part_bytes(layers, kind) + rows + part_workspace if layers else 0
+        for layers, rows in zip(target.gpu_layers, gpu_kv_bytes, strict=True)
+    )
+    kv_cache -= cpu_kv_bytes + sum(gpu_kv_bytes)
     if drafter is not None:
         kv_cache += kv_bytes(drafter, BF16_BYTES)
     drafter_bytes = drafter.weight_bytes(kind=kind) if drafter else 0
     workspace = workspace_bytes(target, tokens, kind=kind)
     if drafter is not None:  # its CUDA graphs have a memory pool of their own
         workspace += partial_attention_bytes(drafter.architecture, tokens, kind=kind)
-    return MemoryPlan(target.weight_bytes(kind=kind), drafter_bytes, kv_cache, workspace, beside)
+    return MemoryPlan(target.weight_bytes(kind=kind), drafter_bytes, kv_cache, workspace, beside, others)
 
 
 def fitting_format(architecture: Architecture, free_bytes: int, tokens: int, *, kind: DeviceKind) -> str | None:

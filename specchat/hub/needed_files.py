@@ -3,8 +3,6 @@
 Loading, `models pull` and size estimates all use this list of files.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterable, Sequence

@@ -5,8 +5,6 @@ its hash is right; a wheel whose hash is right is kept until then, so it is not 
 caller asks for consent.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

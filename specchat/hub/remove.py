@@ -3,8 +3,6 @@
 Never touches other folders, nor a GGUF file outside of that cache; of a folder only the weights that were quantized.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass

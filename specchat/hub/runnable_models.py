@@ -3,8 +3,6 @@
 Reads headers only. Separate from `local_models`, because it also asks what memory is free.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

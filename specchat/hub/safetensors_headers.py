@@ -4,8 +4,6 @@ A header is a few kilobytes of JSON with the name, dtype and shape of every tens
 are read. The kind of a tensor follows from its name. Imports no torch, unless only a config.json is there.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence

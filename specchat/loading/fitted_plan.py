@@ -49,22 +49,26 @@ class _Step:
 
     text: str
     apply: Callable[[LoadPlan], LoadPlan]
+    is_last: bool = False  # applied after all others, because it depends on what they have changed
 
 
 def plan_for_machine(profile: Profile, machine: Machine) -> LoadPlan:
     """What would be loaded on this machine, with what is free there now. Downloads nothing."""
-    return plan_that_fits(profile, ComputeFeatures.of_machine(machine), machine.device_of)
+    return plan_that_fits(profile, ComputeFeatures.of_machine(machine), machine.devices_of)
 
 
 def plan_that_fits(
-    profile: Profile, features: ComputeFeatures, device_of: Callable[[str], Device], fetch: Fetch | None = None
+    profile: Profile,
+    features: ComputeFeatures,
+    devices_of: Callable[[str], Sequence[Device]],
+    fetch: Fetch | None = None,
 ) -> LoadPlan:
-    """The load plan of a profile, which fits what is free on its device, or has a `refusal`.
+    """The load plan of a profile, which fits what is free on its device and others of its kind, or has a `refusal`.
 
     With `fetch`, ModelError for a known model that does not fit, before it is downloaded.
     """
     plan = plan_load(profile, features)
-    machine = Machine((device_of(plan.target.options.device), device_of(CPU.name)))
+    machine = Machine((*devices_of(plan.target.options.device), *devices_of(CPU.name)))
     fitted = fit_plan(plan, profile.models, machine)
     if fetch is None:
         return fitted
@@ -75,7 +79,7 @@ def plan_that_fits(
 def fit_plan(plan: LoadPlan, models: Models, machine: Machine) -> LoadPlan:
     """The plan as it is where it fits or nothing is known of its sizes; else with what must give way, or refused."""
     try:
-        if fault := _place_fault(plan):
+        if fault := _place_fault(plan, models.place, machine):
             return replace(plan, refusal=fault)
         if plan.memory() is None or _fits(plan, machine, (FITS, TIGHT)):
             return plan
@@ -90,27 +94,29 @@ def fit_plan(plan: LoadPlan, models: Models, machine: Machine) -> LoadPlan:
     return replace(fitted, given_way=f"so that it fits {device.name}: {changes}; it takes {sizes}")
 
 
-def _place_fault(plan: LoadPlan) -> str:
-    """Why so many layers cannot be in main memory; "" where they can, or nothing is known of the target."""
-    target, count = plan.target, plan.target.options.cpu_layers
-    if not count or (sizes := target.architecture()) is None:
+def _place_fault(plan: LoadPlan, place: str, machine: Machine) -> str:
+    """Why so many layers cannot be elsewhere; "" where they can, or nothing is known of the target."""
+    target, options = plan.target, plan.target.options
+    if not options.places or (sizes := target.architecture()) is None:
         return ""
-    if not can_split(sizes, kind_of(target.options.device)):
-        return f"{target.source}: its layers cannot be in main memory beside a GPU; use --place none"
-    if count < sizes.layers:
+    if not can_split(sizes, kind_of(options.device)):
+        return f"{target.source}: its layers cannot be on several devices; use --place none"
+    if len(options.gpu_layers) >= (count := len(machine.devices_of(options.device))):
+        found = f"here {'is' if count == 1 else 'are'} {count}, and cuda:1 is the second one"
+        return f"{target.source}: --place {place} names a GPU that torch does not find: {found}"
+    if sum(count for _device, count in options.places) < sizes.layers:
         return ""
-    has = f"it has {sizes.layers} layers, and --place cpu:{count} leaves none for the GPU"
-    return f"{target.source}: {has}; use cpu:{sizes.layers - 1} or less"
+    has = f"it has {sizes.layers} layers, and --place {place} leaves none for the first GPU"
+    return f"{target.source}: {has}; place {sizes.layers - 1} or fewer elsewhere"
 
 
 def _fewest_steps(plan: LoadPlan, models: Models, machine: Machine) -> list[_Step] | None:
     """The first steps after which the plan fits, without those that are not needed beside the later ones."""
     for splits, labels in product((False, True), ((FITS,), (FITS, TIGHT))):
-        taken, fitted = list[_Step](), plan
+        taken = list[_Step]()
         for step in _steps(plan, models, machine, splits=splits):
             taken.append(step)
-            fitted = step.apply(fitted)
-            if _fits(fitted, machine, labels):
+            if _fits(_after(plan, taken), machine, labels):
                 for earlier in reversed(taken[:-1]):
                     others = [each for each in taken if each is not earlier]
                     taken = others if _fits(_after(plan, others), machine, labels) else taken
@@ -121,7 +127,9 @@ def _fewest_steps(plan: LoadPlan, models: Models, machine: Machine) -> list[_Ste
 def _steps(plan: LoadPlan, models: Models, machine: Machine, *, splits: bool) -> Iterator[_Step]:
     """What can give way, the least price first. Where it `splits` layers, passes are slow, and drafters go last."""
     target, kind = plan.target, kind_of(plan.target.options.device)
-    draft = plan.draft if plan.is_draft_beside_target else None
+    draft, sizes = plan.draft if plan.is_draft_beside_target else None, target.architecture()
+    if models.place == AUTO and sizes is not None and can_split(sizes, kind):
+        yield from _gpu_steps(target, machine)
     if draft is not None and models.draft_weights == AUTO:
         for name in _smaller_formats(draft, kind):
             yield _Step(f"{name} weights of the draft", partial(_with_draft_format, quant_format=name))
@@ -137,7 +145,6 @@ def _steps(plan: LoadPlan, models: Models, machine: Machine, *, splits: bool) ->
     if plan.heads:
         drafters.append(_Step("no heads (fewer draft tokens)", lambda each: replace(each, heads=())))
     yield from drafters if not splits else ()
-    sizes = target.architecture()
     if sizes is None:
         return
     # tied embeddings are the output matrix of every pass, so they stay on the device
@@ -148,6 +155,13 @@ def _steps(plan: LoadPlan, models: Models, machine: Machine, *, splits: bool) ->
         yield from _layer_steps(smallest, sizes, machine)
         yield from drafters
     yield from _disk_steps(target, sizes, (*formats, models.weights), machine)
+
+
+def _gpu_steps(target: ModelPlan, machine: Machine) -> Iterator[_Step]:
+    """One more GPU. Passes read as many bytes as on one, and copy hidden states."""
+    gpus = machine.devices_of(target.options.device) if kind_of(target.options.device).has_graphs else ()
+    for count in range(2, 1 + len(gpus)):
+        yield _Step(f"layers split over {count} GPUs", partial(_spread, machine=machine, count=count), is_last=True)
 
 
 def _disk_steps(target: ModelPlan, sizes: Architecture, formats: Sequence[str], machine: Machine) -> Iterator[_Step]:
@@ -190,6 +204,23 @@ def _layer_steps(target: ModelPlan, sizes: Architecture, machine: Machine) -> It
         yield _Step(text, partial(_with_target, cpu_layers=count))
 
 
+def _spread(plan: LoadPlan, machine: Machine, count: int) -> LoadPlan:
+    """The layers that are not in main memory over so many GPUs, so that each is filled to about the same share."""
+    target, sizes = plan.target, plan.target.architecture()
+    gpus = machine.devices_of(target.options.device)[:count]
+    whole, split = (_with_target(plan, gpu_layers=(each,) * (count - 1)).memory() for each in (0, 1))
+    if sizes is None or whole is None or split is None or (layers := sizes.layers - target.options.cpu_layers) < 2:
+        return plan
+    of_layer = (whole.total_bytes - split.total_bytes) / (count - 1)
+    needed = [whole.total_bytes - (layers - 1) * of_layer, *(each - of_layer for each in split.other_gpu_bytes)]
+    counts = [0] * count
+    for _ in range(layers - 1):  # the first GPU computes the output, and has one layer at least
+        shares = [(bytes_ + of_layer) / max(gpu.free_bytes, 1) for bytes_, gpu in zip(needed, gpus, strict=True)]
+        emptiest = shares.index(min(shares))
+        counts[emptiest], needed[emptiest] = counts[emptiest] + 1, needed[emptiest] + of_layer
+    return _with_target(plan, gpu_layers=tuple(counts[1:]))
+
+
 def _smaller_formats(model: ModelPlan, kind: DeviceKind) -> Iterator[str]:
     """The formats with fewer bytes than that of the plan, the most precise first."""
     sizes = model.architecture()
@@ -217,7 +248,7 @@ def _with_draft_format(plan: LoadPlan, quant_format: str) -> LoadPlan:
 
 
 def _after(plan: LoadPlan, steps: Sequence[_Step]) -> LoadPlan:
-    for step in steps:
+    for step in sorted(steps, key=lambda each: each.is_last):
         plan = step.apply(plan)
     return plan
 
@@ -231,6 +262,8 @@ def _total(plan: LoadPlan) -> str:
     if (memory := plan.memory()) is None:
         return format_gib(0)
     beside = f" and {format_gib(memory.main_memory_bytes)} of main memory" if memory.main_memory_bytes else ""
+    if others := sum(memory.other_gpu_bytes):
+        beside = f" and {format_gib(others)} on other GPUs{beside}"
     return f"{format_gib(memory.total_bytes)}{beside}"
 
 

@@ -1,7 +1,5 @@
 """Loads a `LoadPlan` into an `Engine`: models, tokenizers, heads, costs. An engine answers, and keeps texts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -42,7 +40,7 @@ from specchat.errors import ModelError
 from specchat.forward.linear.quant_linear import BLOCKS_OF_8_BITS
 from specchat.forward.native.native_ops import must_be_compiled, native_kernels
 from specchat.hub.find_models import find_model
-from specchat.loading.engine_memory import compute_features, free_bytes, memory_of_device
+from specchat.loading.engine_memory import compute_features, free_bytes, memory_of_devices
 from specchat.loading.fitted_plan import plan_that_fits
 from specchat.loading.load_plan import HeadPlan, LoadPlan, ModelPlan
 from specchat.paths import kept_weights_of, kv_folder
@@ -161,7 +159,7 @@ def load_engine(
     """
     reporting = partial(_report_of, progress, cancelled)
     find = lambda name, role: find_model(name, role, reporting(name, role))
-    plan = plan_that_fits(profile, compute_features(), memory_of_device, find)
+    plan = plan_that_fits(profile, compute_features(), memory_of_devices, find)
     plan.check()
     profile = replace(profile, models=with_shipped_drafters(profile.models))
     files = {path: size_and_time(path) for path in plan.files}
@@ -361,16 +359,16 @@ def _kv_files(profile: Profile, plan: LoadPlan, target: Model) -> KVFiles | None
 
 def _are_rows_of(target: Model, rows: TextRows) -> bool:
     """Whether a model can go on from these rows and states."""
-    own = allocate_stacks(replace(target.pool.layout, device=torch.device("meta")), len(rows.tokens) - 1)
+    own = allocate_stacks(target.pool.layout.on(torch.device("meta")), len(rows.tokens) - 1)
     states = {forms_of(each) for each in rows.states.values()}
     own_states = {target.state_forms} if isinstance(target, StatefulModel) else set()
     return (forms_of(rows.stacks), states) == (forms_of(own), own_states)
 
 
 def _kv_form(target: Model) -> str:
-    """The dtype of passes, the format of a KV cache that has another, and what the CPU computes beside a GPU."""
+    """The dtype of passes, the format of a KV cache that has another, and what other devices compute."""
     layout = target.pool.layout
-    layers = f", {layout.cpu_layers} layers on the CPU" if layout.cpu_layers else ""
+    layers = "".join(f", {count} layers on {device_name(device)}" for device, count in layout.places)
     return f"{layout.dtype}{', int8 KV cache' * layout.is_int8}{layers}"
 
 

@@ -126,7 +126,8 @@ class ModelPlan:
         dtype = "stored dtype" if options.dtype == STORED_DTYPE else options.dtype
         weights = "" if options.quant_format == FLOAT_FORMAT else f"{options.quant_format} weights, "
         kv_cache = "" if options.kv_cache == FLOAT_FORMAT else f", {options.kv_cache} KV cache"
-        layers = f", the first {options.cpu_layers} layers in main memory" if options.cpu_layers else ""
+        named = [f"{count} layers {'in main memory' if on == CPU.name else f'on {on}'}" for on, count in options.places]
+        layers = f", the first {', the next '.join(named)}" if named else ""
         place = f"{_location(self.source, self.gguf)} (GGUF)" if self.gguf else _location(self.source, self.folder)
         return f"{place}: {weights}{dtype} on {options.device}{layers}{kv_cache}"
 
@@ -184,21 +185,30 @@ class PlanLine:
 
 @dataclass(frozen=True)
 class MemoryFit:
-    """The memory that models take, and the device that is to hold them, with main memory for the first layers."""
+    """The memory that models take, and the device that is to hold them, with what is for the first layers."""
 
     memory: MemoryPlan
     device: Device
     main_memory: Device
+    other_gpus: tuple[Device, ...] = ()
+
+    @property
+    def needs(self) -> list[tuple[int, Device]]:
+        """The bytes on each device."""
+        others = zip(self.memory.other_gpu_bytes, self.other_gpus, strict=False)
+        return [(self.memory.total_bytes, self.device), *others, (self.memory.main_memory_bytes, self.main_memory)]
 
     @property
     def label(self) -> str:
-        on_device = fit_label(self.memory.total_bytes, self.device.free_bytes)
-        beside = fit_label(self.memory.main_memory_bytes, self.main_memory.free_bytes)
-        return max(on_device, beside, key=(FITS, TIGHT, TOO_LARGE).index)
+        labels = (fit_label(needed, device.free_bytes) for needed, device in self.needs if needed)
+        return max(labels, key=(FITS, TIGHT, TOO_LARGE).index)
 
     def describe(self) -> str:
         memory, words = self.memory, {FITS: "fits", TIGHT: "fits tightly", TOO_LARGE: "does not fit"}
         free, beside = f"{format_gib(self.device.free_bytes)} are free on {self.device.name}", ""
+        for number, (needed, gpu) in enumerate(self.needs[1:-1], 1):
+            beside += f", {format_gib(needed)} on {gpu.kind.name}:{number}" if needed else ""
+            free += f", {format_gib(gpu.free_bytes)} on {gpu.kind.name}:{number}" if needed else ""
         if memory.main_memory_bytes:
             beside = f", {format_gib(memory.main_memory_bytes)} in main memory"
             free = f"{free} and {format_gib(self.main_memory.free_bytes)} there"
@@ -275,7 +285,7 @@ class LoadPlan:
         on_cpu, has_int8_kv = options.embedding_device == "cpu", options.kv_cache == INT8_KV
         quantized = QuantizedModel(
             target, self.target.memory_format, on_cpu, has_int8_kv, options.maps_weights, options.cpu_layers,
-            self.target.cpu_memory_format,
+            self.target.cpu_memory_format, options.gpu_layers,
         )  # fmt: skip
         tokens = min(self.context_tokens, target.max_position_embeddings or self.context_tokens)
         memory = plan_memory(quantized, draft, tokens, kind=kind)
@@ -284,7 +294,8 @@ class LoadPlan:
     def fit(self, machine: Machine) -> MemoryFit | None:
         """The memory beside what is free for it on this machine; None if the sizes of the target are not known."""
         memory = self.memory()
-        return MemoryFit(memory, machine.device_of(self.target.options.device), machine.cpu) if memory else None
+        device, *others = machine.devices_of(self.target.options.device)
+        return MemoryFit(memory, device, machine.cpu, tuple(others)) if memory else None
 
     def text(self, machine: Machine) -> str:
         rows = [f"{line.role:<8}{line.text}" for line in self.lines()]
@@ -377,6 +388,7 @@ def _target_options(profile: Profile, folder: Path | None, features: ComputeFeat
         embedding_device=models.embedding_device,
         kv_cache=models.kv_cache,
         cpu_layers=models.cpu_layers if kind_of(device).is_gpu else 0,
+        gpu_layers=models.gpu_layers if kind_of(device).has_graphs else (),
     )
 
 

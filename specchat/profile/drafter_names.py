@@ -3,11 +3,10 @@
 A name in this table is no promise: whether a drafter can run depends on the loaded models, and the router checks that.
 """
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
+from specchat.own_tables import own_tables
 from specchat.plugins.discovery import find_extensions
 from specchat.plugins.extension import Extension
 
@@ -22,11 +21,8 @@ class DrafterInfo:
     is_auto_candidate: bool = True  # whether `auto` may choose it
 
 
-TABLE_FILE = Path(__file__).with_suffix(".toml")
 AUTO, PLAIN = "auto", "plain"
-DRAFTERS: Mapping[str, DrafterInfo] = {
-    name: DrafterInfo(**row) for name, row in tomllib.loads(TABLE_FILE.read_text(encoding="utf-8")).items()
-}
+DRAFTERS: Mapping[str, DrafterInfo] = {name: DrafterInfo(**row) for name, row in own_tables(__file__).items()}
 DRAFTER_NAMES = tuple(DRAFTERS)
 
 

@@ -19,7 +19,8 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 DEVICES = ("auto", *KINDS)
 WEIGHT_CHOICES = ("auto", *WEIGHT_FORMATS)
 EMBEDDING_DEVICES = ("auto", "device", "cpu")
-PLACE = re.compile(r"auto|none|cpu:[1-9]\d{0,3}")
+ON_GPU = r"cuda:[1-9]\d?:[1-9]\d{0,3}"
+PLACE = re.compile(rf"auto|none|(cpu:[1-9]\d{{0,3}}|{ON_GPU})(,{ON_GPU})*")
 AUTO, EMBEDDED, STARTER = "auto", "embedded", "starter"
 BUILTIN_BACKEND = "builtin"
 SERVER_BACKENDS = ("vllm", "sglang", "openai")  # of the plugin specchat-fleet, known without it
@@ -68,8 +69,10 @@ class Models:
             )
             raise InvalidValueError(message, ("models", "target"))
         check_values(self, "models")
-        if not PLACE.fullmatch(self.place):
+        gpus = [int(number) for number in re.findall(r"cuda:(\d+)", self.place)]
+        if not PLACE.fullmatch(self.place) or gpus != sorted(set(gpus)):
             message = f"models.place cannot be {self.place!r}; known are auto, none, and cpu:N for the first N layers"
+            message += ", then cuda:1:N, cuda:2:N, ... for the next ones, joined by commas"
             raise InvalidValueError(message, ("models", "place"))
         if self.url and not self.url.startswith(("http://", "https://")):
             message = f"models.url must begin with http:// or https://, not {self.url!r}"
@@ -81,7 +84,17 @@ class Models:
     @property
     def cpu_layers(self) -> int:
         """The first layers that a person wants in main memory."""
-        return int(self.place.removeprefix("cpu:")) if self.place.startswith("cpu:") else 0
+        return self._placed_layers.get("cpu", 0)
+
+    @property
+    def gpu_layers(self) -> tuple[int, ...]:
+        """How many of the next ones a person wants on the second GPU, the third, ...."""
+        last = max(map(int, re.findall(r"cuda:(\d+)", self.place)), default=0)
+        return tuple(self._placed_layers.get(f"cuda:{number}", 0) for number in range(1, last + 1))
+
+    @property
+    def _placed_layers(self) -> dict[str, int]:
+        return {device: int(count) for device, count in re.findall(r"(cpu|cuda:\d+):(\d+)", self.place)}
 
     @property
     def is_on_server(self) -> bool:

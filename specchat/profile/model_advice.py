@@ -7,21 +7,17 @@ Without `do_sample` a model is meant to be decoded greedily, so a temperature be
 small files and knows nothing else of a model.
 """
 
-from __future__ import annotations
-
-import tomllib
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from specchat.errors import ProfileError
+from specchat.own_tables import own_tables
 from specchat.paths import local_model_folder, read_json_object, read_text_config
 from specchat.profile.keys import EMBEDDED, Profile
 from specchat.profile.validation import SettingsSource, merge_sources
 
 MODEL_KIND, ADVICE_KIND = "model", "advice"
-ADVICE_FILE = Path(__file__).with_name("model_advice.toml")
 GENERATION_CONFIG = "generation_config.json"
 DEFAULT_TEMPERATURE = 1.0  # of transformers, with do_sample
 ADVISED_TABLES = ("sampling", "prompt")
@@ -49,7 +45,7 @@ def _advice_source_for(profile: Profile) -> SettingsSource | None:
     target = profile.models.target
     name, folder = Path(target).name.lower(), None if target == EMBEDDED else local_model_folder(target)
     shape = [read_text_config(folder).get(key) for key in SHAPE_KEYS] if folder else []
-    for model in _advised_models():
+    for model in own_tables(__file__)["models"]:
         names = [each for each in model["names"] if name == each.lower() or name.startswith(f"{each.lower()}.")]
         if names or shape in model.get("shapes", ()):
             tables = {name: model[name] for name in ADVISED_TABLES if name in model}
@@ -82,8 +78,3 @@ def _valid_source(kind: str, tables: Mapping[str, Mapping[str, Any]], location: 
     except ProfileError:
         return None
     return source if any(tables.values()) else None
-
-
-@cache
-def _advised_models() -> list[dict[str, Any]]:
-    return tomllib.loads(ADVICE_FILE.read_text(encoding="utf-8"))["models"]

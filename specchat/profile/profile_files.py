@@ -10,8 +10,6 @@
 A user's profile hides a shipped one of the same name and may still extend it.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Mapping

@@ -5,8 +5,6 @@ embedded model is. `auto` for draft and heads means those that are part of specc
 other target.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -7,17 +7,16 @@ own because importing pydantic takes longer than everything else that a thin cli
 from __future__ import annotations
 
 import sys
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from difflib import get_close_matches
 from functools import cache, partial
-from pathlib import Path
 from textwrap import fill
 from types import NoneType, UnionType
 from typing import Any, Generic, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from specchat.errors import ProfileError
+from specchat.own_tables import own_tables
 from specchat.plugins.own_plugins import missing_variant
 
 Value = TypeVar("Value")
@@ -51,7 +50,8 @@ class KeyInfo:
 
     @property
     def description(self) -> str:
-        return _descriptions(self.table.__module__).get(self.table.__name__, {}).get(self.name, "")
+        tables = own_tables(sys.modules[self.table.__module__].__file__ or "")
+        return tables.get(self.table.__name__, {}).get(self.name, "")
 
     @property
     def summary(self) -> str:
@@ -66,11 +66,6 @@ class KeyInfo:
     @property
     def all_choices(self) -> tuple[str, ...]:
         return (*self.choices, *self.plugin_choices())
-
-
-@cache
-def _descriptions(module: str) -> Mapping[str, Mapping[str, str]]:
-    return tomllib.loads(Path(sys.modules[module].__file__ or "").with_suffix(".toml").read_text(encoding="utf-8"))
 
 
 def key(

@@ -4,8 +4,6 @@ An instruction that is, or may be, something else is left to a model, and so is 
 know. One that clearly is an operation is refused with its reason where the operation is not certain.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

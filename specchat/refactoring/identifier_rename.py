@@ -4,8 +4,6 @@ Every place of the name is sorted into the scopes that declare it. Whatever may 
 import, a second declaration) refuses the renaming, and so does a new name that the file has already.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -3,13 +3,12 @@
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from specchat.edit.operations import NameKind
 from specchat.syntax.languages import language_tables
 
-RULES_FILE = Path(__file__).with_suffix(".toml")
+TABLES = language_tables(__file__)
 Context = tuple[str, str]  # the type of the node around a name, and the field in which the name stands; "" for none
 ANY_FIELD = "*"
 PYTHON = "python"
@@ -46,25 +45,25 @@ class LanguageRules:
 @cache
 def directive_pattern() -> re.Pattern[str]:
     """The beginning of a comment that changes what a program or a tool does."""
-    words, starts = ("|".join(language_tables(RULES_FILE)["comments"][key]) for key in ("words", "starts"))
+    words, starts = ("|".join(TABLES["comments"][key]) for key in ("words", "starts"))
     return re.compile(rf"(?:#+|//+|/\*+|<!--|--)[ \t]*(?:{words})|{starts}", re.IGNORECASE)
 
 
 @cache
 def metadata_pattern() -> re.Pattern[str]:
     """A block of comments that a tool reads."""
-    return re.compile("|".join(language_tables(RULES_FILE)["comments"]["metadata"]), re.MULTILINE)
+    return re.compile("|".join(TABLES["comments"]["metadata"]), re.MULTILINE)
 
 
 def rule_words(table: str, key: str) -> frozenset[str]:
     """The names or kinds of nodes of a table that is about all languages."""
-    return frozenset(language_tables(RULES_FILE)[table][key].split())
+    return frozenset(TABLES[table][key].split())
 
 
 @cache
 def rules_of(language: str) -> LanguageRules:
     """The rules of a language; those of an unknown one are empty."""
-    return LanguageRules(language_tables(RULES_FILE).get(language, {}))
+    return LanguageRules(TABLES.get(language, {}))
 
 
 def _context(place: str) -> Context:

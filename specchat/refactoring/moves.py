@@ -4,8 +4,6 @@ Its lines stay as they are, with decorators and the comment right above. A move 
 none of them may use the other while it is defined, run code, or be noted by something in their order.
 """
 
-from __future__ import annotations
-
 import builtins
 import re
 from itertools import takewhile

@@ -5,8 +5,6 @@ and no other code (`quotes`, numbers, snake_case, CAPITALS, calls). So the model
 not with what. Reads the text of the file, and no word of a human language.
 """
 
-from __future__ import annotations
-
 import builtins
 import re
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 A name that other files reach is renamed with them or not at all.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ Ruff reads the settings of the project. What it does is taken where no name gets
 imports: an import that a doctest or a parameter of the same name may need is not unused.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

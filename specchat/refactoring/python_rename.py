@@ -5,8 +5,6 @@ change, those that stay, and those in other files of the project. What Python it
 to be the same before and after.
 """
 
-from __future__ import annotations
-
 import builtins
 import re
 import symtable

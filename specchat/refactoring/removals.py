@@ -3,8 +3,6 @@
 What is alone on its lines goes with the lines.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

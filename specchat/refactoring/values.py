@@ -3,8 +3,6 @@
 The name must be given its value in one place, by a literal of the same kind; a computed value is left to the model.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum

@@ -4,8 +4,6 @@ What passes while the user waits is a temporary line. A thought is shown on a te
 that say what it is; the line about the answer says how long it took.
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass, field
 from threading import Event as Flag

@@ -6,7 +6,7 @@ from functools import cache
 
 from tree_sitter import Node
 
-from specchat.syntax.languages import LANGUAGES_FILE, language_tables, node_kinds
+from specchat.syntax.languages import TABLES, node_kinds
 from specchat.syntax.parse import find_nodes, node_text, syntax_tree
 
 WRAPPER_TYPES = node_kinds("statements", "around_definitions")
@@ -39,7 +39,7 @@ def definitions(text: str, language: str) -> list[Definition]:
 @cache
 def definition_kinds(language: str) -> Mapping[str, str]:
     """What kind of definition a node is, by its type."""
-    kinds: Mapping[str, str] = language_tables(LANGUAGES_FILE).get(language, {}).get("definitions", {})
+    kinds: Mapping[str, str] = TABLES.get(language, {}).get("definitions", {})
     return {each: kind for kind, types in kinds.items() for each in types.split()}
 
 

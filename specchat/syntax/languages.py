@@ -1,30 +1,31 @@
 """The language of a text, by the name of its file or by its first line; its grammar, and tables about languages."""
 
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any, cast
 
 from tree_sitter import Language
 
+from specchat.own_tables import own_tables
+
 PLAIN_TEXT = ""
-LANGUAGES_FILE = Path(__file__).with_suffix(".toml")
 
 
 @cache
-def language_tables(file: Path) -> Mapping[str, Any]:
-    """What a file says, by the names of its tables, mostly of languages.
+def language_tables(module_file: str) -> Mapping[str, Any]:
+    """What the file beside a module says, by the names of its tables, mostly of languages.
 
     One that `extends` another one has what that one has, too: nested tables are merged, texts are joined, and anything
     else is replaced.
     """
     tables: dict[str, Any] = {}
-    for name, own in tomllib.loads(file.read_text(encoding="utf-8")).items():  # an extended one comes first
-        tables[name] = _merged(tables.get(own.pop("extends", ""), {}), own)
+    for name, own in own_tables(module_file).items():  # an extended one comes first
+        more = {key: value for key, value in own.items() if key != "extends"}
+        tables[name] = _merged(tables.get(own.get("extends", ""), {}), more)
     return tables
 
 
@@ -46,9 +47,10 @@ class LanguageInfo:
     grammar: tuple[str, ...] = ()
 
 
+TABLES = language_tables(__file__)
 LANGUAGES: Mapping[str, LanguageInfo] = {
     name: LanguageInfo(**{key: tuple(words.split()) for key, words in known.items()})
-    for name, known in language_tables(LANGUAGES_FILE)["files"].items()
+    for name, known in TABLES["files"].items()
 }
 LANGUAGE_BY_SUFFIX = {suffix: name for name, known in LANGUAGES.items() for suffix in known.suffixes}
 LANGUAGE_BY_FILE_NAME = {file: name for name, known in LANGUAGES.items() for file in known.file_names}
@@ -82,4 +84,4 @@ def load_grammar(language: str) -> Language | None:
 
 def node_kinds(table: str, key: str) -> frozenset[str]:
     """The kinds of nodes that have a meaning in a language, or for the statements or names of all."""
-    return frozenset(language_tables(LANGUAGES_FILE).get(table, {}).get(key, "").split())
+    return frozenset(TABLES.get(table, {}).get(key, "").split())

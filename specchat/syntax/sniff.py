@@ -4,12 +4,11 @@ A short selection may be valid in several languages; then it has none here. Pros
 """
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
+from specchat.own_tables import own_tables
 from specchat.syntax.languages import PLAIN_TEXT, language_of
 from specchat.syntax.parse import syntax_diagnostics
 
@@ -17,7 +16,6 @@ MAX_SNIFFED_CHARACTERS = 20_000
 MIN_LEAD = 2  # a language with errors needs so many times the telling lines of the next one
 DATA_START = re.compile(r'\s*(?:\{\s*(?:"|\}|\Z)|\[\s*(?:[\[{"\d-]|\]))')
 
-TELLING_LINES = Path(__file__).with_name("telling_lines.toml")
 # Their lines also stand in other texts, so most lines have to be theirs.
 COVERING_LANGUAGES = ("yaml", "toml", "css")
 MIN_COVERED_SHARE = 0.8
@@ -69,7 +67,7 @@ def sniff_language(text: str) -> str:
 
 @cache
 def _telling_lines() -> Mapping[str, re.Pattern[str]]:
-    tables = tomllib.loads(TELLING_LINES.read_text(encoding="utf-8"))
+    tables = own_tables(__file__, "telling_lines.toml")
     return {language: re.compile("|".join(f"(?:{each})" for each in lines)) for language, lines in tables.items()}
 
 

@@ -3,8 +3,6 @@
 Stop strings count in the text only. The blocks in which tokens arrive change nothing. Knows a tokenizer and no model.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -71,8 +69,8 @@ class AnswerStream:
 
     def push(self, ids: Sequence[int]) -> StreamedParts:
         """Decode a block of tokens. The token that completes a stop string is the last that counts."""
-        if self._stop.is_found:
-            return StreamedParts(is_stopped=True)
+        if self._stop.is_found or not ids:
+            return StreamedParts(is_stopped=self._stop.is_found)
         parts: list[AnswerPart] = []
         thinking_tokens = 0
         for count, token in enumerate(ids, 1):

@@ -3,8 +3,6 @@
 A model would invent properties until the answer ends; a value without them is valid all the same. Knows no token.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

@@ -5,8 +5,6 @@ result may be large, and afterwards where it is not larger than what it reads. N
 refused on every machine or on none. Knows values, and neither Jinja nor a conversation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar

@@ -6,14 +6,10 @@ what may be used. The tree of a template gets a guard wherever Jinja calls nothi
 comparisons, joined texts and literals.
 """
 
-from __future__ import annotations
-
 import json
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
-from pathlib import Path
 from string import Formatter
 from types import BuiltinMethodType, MethodType
 from typing import Any
@@ -25,6 +21,7 @@ from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
+from specchat.own_tables import own_tables
 from specchat.text.template_budget import (
     CALL,
     STEP,
@@ -274,7 +271,7 @@ def _charges(names_by_rule: Mapping[str, Iterable[str]]) -> dict[str, Function]:
     return {name: RULES[rule] for rule, names in names_by_rule.items() for name in names}
 
 
-PERMITTED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+PERMITTED = own_tables(__file__)
 FILTERS, TESTS = _charges(PERMITTED["filters"]), _charges(PERMITTED["tests"])  # and `tojson`, which charges itself
 METHODS = {kind: _charges(PERMITTED["methods"][kind.__name__]) for kind in (str, list, tuple, dict)}
 

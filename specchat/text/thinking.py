@@ -8,17 +8,16 @@ transformers, which is imported when such a model is loaded. Knows texts only: n
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from specchat.own_tables import own_tables
 
 if TYPE_CHECKING:
     from transformers.utils.chat_parsing import ResponseParser
 
-FORMATS_FILE = Path(__file__).with_suffix(".toml")
 THINKING, TEXT = "thinking", "text"  # the kinds of parts
 NO_ANCHOR = "\0"  # the parser gets the beginning of the answer only, and need not look for it in a prompt
 
@@ -84,9 +83,7 @@ def _format_of_row(row: Mapping[str, Any]) -> ThinkingFormat:
     return ThinkingFormat(**fields) if fields["tokens"] else _tag_format(**row)
 
 
-FORMATS: Mapping[str, ThinkingFormat] = {
-    name: _format_of_row(row) for name, row in tomllib.loads(FORMATS_FILE.read_text(encoding="utf-8")).items()
-}
+FORMATS: Mapping[str, ThinkingFormat] = {name: _format_of_row(row) for name, row in own_tables(__file__).items()}
 
 
 def find_thinking_format(template: str, vocabulary: Container[str]) -> ThinkingFormat | None:

@@ -4,8 +4,6 @@ The tokens that close the thought are forced at a place that the tokens before i
 `engine/accept.py` holds: the text is that of plain decoding with the same limit. Knows bytes of tokens, and no model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto

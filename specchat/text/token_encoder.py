@@ -1,7 +1,5 @@
 """Text to tokens by the tokenizers library, with a limit on the time that a text may take. Thread-safe."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from threading import Lock, Thread
 

@@ -6,8 +6,6 @@
 Text of a message never becomes a control token (`control_tokens.py`).
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ A call is `opening` name `between` arguments `after`. The patterns say what else
 parser, no model.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

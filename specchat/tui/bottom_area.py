@@ -7,7 +7,7 @@ completions never has the focus; the prompt controls it.
 from collections.abc import Sequence
 from pathlib import Path
 
-from textual import on
+from textual import getters, on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.widgets import OptionList, Static, TextArea
@@ -44,6 +44,8 @@ class CompletionList(OptionList, can_focus=False):
 class BottomArea(Vertical):
     """Keeps the prompt mounted under a replacement. The completion list is drawn above it, on the screen."""
 
+    prompt = getters.query_one(PromptBox)
+
     def __init__(self, glyphs: Glyphs, completion_list: CompletionList) -> None:
         super().__init__(id="bottom-area")
         self._glyphs, self._completion_list = glyphs, completion_list
@@ -54,17 +56,12 @@ class BottomArea(Vertical):
             yield PromptBox()
 
     @property
-    def prompt(self) -> PromptBox:
-        return self.query_one(PromptBox)
-
-    @property
     def is_prompt_replaced(self) -> bool:
         return bool(self.query(".guest"))
 
     @property
     def approval(self) -> Approval | None:
-        approvals = self.query(Approval)
-        return approvals.first() if approvals else None
+        return next(iter(self.query(Approval)), None)
 
     async def replace_prompt(self, replacement: Picker | Approval) -> None:
         await self.query(".guest").remove()

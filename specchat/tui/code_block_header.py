@@ -3,8 +3,6 @@
 `c` copies the last block of any answer; `/apply` writes a block of the newest answer. A click copies the block below.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -5,7 +5,7 @@ It sends nothing and decides nothing: `ChatScreen` does.
 
 from typing import ClassVar
 
-from textual import on
+from textual import getters, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
@@ -43,6 +43,7 @@ class ConversationLayout(Screen[None]):
         Binding("ctrl+end", "follow", "newest", show=False, priority=True),
     ]
 
+    bottom_area, transcript = getters.query_one(BottomArea), getters.query_one(Transcript)
     greeting = ""  # a line of the welcome
 
     def __init__(self, glyphs: Glyphs, preferences: Preferences) -> None:
@@ -78,14 +79,6 @@ class ConversationLayout(Screen[None]):
     @property
     def prompt(self) -> PromptBox:
         return self.bottom_area.prompt
-
-    @property
-    def bottom_area(self) -> BottomArea:
-        return self.query_one(BottomArea)
-
-    @property
-    def transcript(self) -> Transcript:
-        return self.query_one(Transcript)
 
     def show_queued(self, notice: str) -> None:
         """The line above the prompt; none for ""."""

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import ClassVar
 
 from rich.text import Text
-from textual import on
+from textual import getters, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -54,6 +54,7 @@ class Inspector(Vertical):
         Binding("d", "toggle_drafts", "all draft tokens", id="drafts"),
         Binding("escape", "screen.inspect", "close", id="close"),
     ]
+    token_view = getters.query_one(TokenView)
 
     def __init__(self, glyphs: Glyphs) -> None:
         super().__init__(id="inspector")
@@ -69,10 +70,6 @@ class Inspector(Vertical):
         yield Static("", id="inspector-head", markup=False)
         yield TokenView(self._glyphs)
         yield Static("", id="inspector-foot", markup=False)
-
-    @property
-    def token_view(self) -> TokenView:
-        return self.query_one(TokenView)
 
     def show_steps(self, title: str, steps: Sequence[StepDone], speedup: Speedup | None = None) -> None:
         """Show these steps from the first on; the same list may grow later."""
@@ -173,8 +170,7 @@ class InspectorController:
 
     @property
     def _inspector(self) -> Inspector | None:
-        inspectors = self._screen.query(Inspector)
-        return inspectors.first() if inspectors else None
+        return next(iter(self._screen.query(Inspector)), None)
 
     @property
     def _questions(self) -> list[str]:

@@ -4,9 +4,7 @@ Shows the keys of `screen.toml` where it has changed them. Knows no conversation
 to the prompt.
 """
 
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 from textual import events
 from textual.app import ComposeResult
@@ -15,12 +13,12 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 
 from specchat.drawing.glyphs import Glyphs
+from specchat.own_tables import own_tables
 from specchat.tui.own_label import OwnLabel
 from specchat.tui.turn_widget import TurnView
 
 KEY_COLUMNS = 16
 KEY_NAMES = {"escape": "Esc", "pageup": "PgUp", "pagedown": "PgDn", "less_than_sign": "<", "greater_than_sign": ">"}
-GROUPS_FILE = Path(__file__).with_suffix(".toml")
 
 
 def selection_keys(keymap: Mapping[str, str]) -> str:
@@ -38,7 +36,7 @@ def key_lines(bindings: Iterable[BindingType], keymap: Mapping[str, str]) -> lis
     for binding in Binding.make_bindings(bindings):
         by_id.setdefault(binding.id or "", []).append(binding)
     lines: list[str] = []
-    groups: dict[str, list[list[str] | str]] = tomllib.loads(GROUPS_FILE.read_text(encoding="utf-8"))
+    groups: dict[str, list[list[str] | str]] = own_tables(__file__)
     for heading, rows in groups.items():
         lines += ["", heading] if lines else [heading]
         for row in rows:

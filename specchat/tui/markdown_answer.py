@@ -1,5 +1,7 @@
 """A finished answer as Markdown, each code block under a header. Imported late, because the parser imports slowly."""
 
+from functools import partial
+
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from textual.app import ComposeResult
@@ -9,11 +11,6 @@ from textual.widgets.markdown import MarkdownBlock, MarkdownFence
 from specchat.app.code_blocks import CodeBlock
 from specchat.drawing.glyphs import Glyphs
 from specchat.tui.code_block_header import CodeBlockHeader, HeaderText, block_title, header_texts
-
-
-def answer_parser() -> MarkdownIt:
-    """The Markdown dialect of chats; HTML stays visible text."""
-    return MarkdownIt("gfm-like", {"html": False})
 
 
 class CodeFence(MarkdownFence):
@@ -32,7 +29,8 @@ class MarkdownAnswer(Markdown):
 
     def __init__(self, answer: str, glyphs: Glyphs, *, is_newest: bool) -> None:
         # Starts empty: an open code fence in the initial text would be misplaced by the update.
-        super().__init__("", parser_factory=answer_parser, open_links=False)
+        chat_dialect = partial(MarkdownIt, "gfm-like", {"html": False})  # HTML stays visible text
+        super().__init__("", parser_factory=chat_dialect, open_links=False)
         self.answer, self._glyphs, self._header_texts = answer, glyphs, header_texts(answer)
         self._is_newest = is_newest
 

@@ -1,7 +1,5 @@
 """The lists in place of the prompt: which one opens, from where its rows come, and what a picked row does."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from time import monotonic

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from textual import on
+from textual import getters, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
@@ -125,6 +125,7 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
         Binding("ctrl+d", "delete", "delete", priority=True, id="list_delete"),
         Binding("ctrl+z", "undo", "undo", priority=True, id="list_undo"),
     ]
+    session_list = getters.query_one(SessionList)
 
     def __init__(self, background_requests: BackgroundRequests, current: str, glyphs: Glyphs) -> None:
         super().__init__()
@@ -145,10 +146,6 @@ class SessionsScreen(Screen[tuple[str, str] | None]):
         self.query_one("#new-name").display = False
         self.query_one("#search").focus()
         self._request_rows()
-
-    @property
-    def session_list(self) -> SessionList:
-        return self.query_one(SessionList)
 
     @on(Input.Changed, "#search")
     def search(self, event: Input.Changed) -> None:

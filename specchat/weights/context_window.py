@@ -1,7 +1,5 @@
 """The context length of a model, read from its config.json or GGUF file without loading it. Imports no torch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -7,7 +7,6 @@ code, so all of them are in the key.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,19 +19,14 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-@dataclass(frozen=True)
-class WeightsInMemory:
-    """What the linear layers of a loaded network are."""
-
-    quant_format: str
-    uses: Mapping[str, str]  # of those that its code uses in its own way
-
-
 def decoding_form(
-    folder: Path, network: PreTrainedModel, limits: BatchLimits, weights: WeightsInMemory
+    folder: Path, network: PreTrainedModel, limits: BatchLimits, quant_format: str, uses: Mapping[str, str]
 ) -> DecodingForm:
-    """The form of an earlier load of this model, or that of a probe; ModelError when no form is right."""
-    path = _path(folder, network, limits, weights)
+    """The form of an earlier load of this model, or that of a probe; ModelError when no form is right.
+
+    `uses` has the weights that the code of the network uses in its own way.
+    """
+    path = _path(folder, network, limits, [quant_format, dict(uses)])
     stored = read_json_object(path)
     name = str(stored.get("form"))
     if name in decoding_forms():
@@ -42,7 +36,7 @@ def decoding_form(
     return form
 
 
-def _path(folder: Path, network: PreTrainedModel, limits: BatchLimits, weights: WeightsInMemory) -> Path:
+def _path(folder: Path, network: PreTrainedModel, limits: BatchLimits, weights: list[object]) -> Path:
     import torch
     import transformers
 
@@ -53,7 +47,7 @@ def _path(folder: Path, network: PreTrainedModel, limits: BatchLimits, weights: 
         "dtype": str(network.dtype),
         "device": str(network.device),
         "exact": limits.exact,
-        "weights": [weights.quant_format, dict(weights.uses)],
+        "weights": weights,
         "forms": list(decoding_forms()),  # a plugin that comes or goes asks again
         "versions": [PROBE_VERSION, transformers.__version__, torch.__version__],
     }

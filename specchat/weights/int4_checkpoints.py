@@ -11,8 +11,6 @@ The weight `x.weight` does not exist in the files. It is dequantized when it is 
 other format of weights can use it. This module knows files, and no network.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -6,8 +6,6 @@ longest ago. Where the memory does not hold the weights, also those of a GGUF fi
 mapped (`mapped_files`); of these a damaged one is made anew. Knows no network.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -15,7 +13,6 @@ import shutil
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -30,7 +27,7 @@ from torch import Tensor
 
 from specchat.devices import GGUF_FORMAT
 from specchat.errors import ModelError, first_line
-from specchat.forward.linear.linear import NativeLinear, QuantLinear
+from specchat.forward.linear.linear import NativeLinear, QuantLinear, with_tensors
 from specchat.forward.linear.packed_linear import (
     PackedFormat,
     PackedLinear,
@@ -77,7 +74,7 @@ class KeptWeights:
         if not is_kept or not (self.is_writing or self.mapped):
             return made
         try:
-            torch.save(_with_tensors(made, lambda tensor: tensor.cpu()), path)
+            torch.save(with_tensors(lambda tensor: tensor.cpu(), made), path)
         except (OSError, RuntimeError) as error:
             self.is_writing = False
             if self.mapped:
@@ -94,7 +91,7 @@ class KeptWeights:
         try:
             with torch.serialization.safe_globals([*_kept_classes()]):
                 layers = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
-            placed = _with_tensors(layers, lambda tensor: tensors.append(tensor) or self._placed(tensor))
+            placed = with_tensors(lambda tensor: tensors.append(tensor) or self._placed(tensor), layers)
         except (OSError, RuntimeError, ValueError, EOFError, KeyError, UnpicklingError) as error:
             log.warning("%s is damaged and removed: %s", self.folder.name, first_line(error))
             path.unlink() if self.mapped else shutil.rmtree(self.folder, ignore_errors=True)
@@ -115,26 +112,12 @@ def _kept_classes() -> tuple[type, ...]:
     return KEPT_CLASSES if functional is None else (*KEPT_CLASSES, functional.QuantState)
 
 
-def _with_tensors(value: Any, move: Callable[[Tensor], Tensor]) -> Any:
-    """A copy of a layer, or of a part of it, with all its tensors moved."""
-    if isinstance(value, Tensor):
-        return move(value)
-    if type(value) is tuple:
-        return tuple(_with_tensors(each, move) for each in value)
-    if not isinstance(value, _kept_classes()):
-        return value
-    other = copy(value)
-    for name, each in vars(value).items():
-        object.__setattr__(other, name, _with_tensors(each, move))
-    return other
-
-
 @contextmanager
 def kept_weights(
     source: Path, options: LoadOptions, dtype: torch.dtype | None, device: torch.device, report: Report
 ) -> Generator[KeptWeights | None]:
     """The kept weights of safetensors or, mapped, of a GGUF file; None for none. A load that fails leaves nothing."""
-    quant_format, maps, cpu_layers = options.quant_format, options.maps_weights, options.cpu_layers
+    quant_format, maps = options.quant_format, options.maps_weights
     manifest = GgufManifest.from_folder(source) if maps else None
     files = [each.path for each in manifest.files] if manifest else sorted(source.glob("*.safetensors"))
     source_bytes = sum(each.stat().st_size for each in files)
@@ -143,7 +126,7 @@ def kept_weights(
         return
     if quant_format.startswith("nf4"):
         import_module("bitsandbytes.functional")
-    place = f"{device.type}, {cpu_layers} on the CPU" if cpu_layers else device.type
+    place = f"{device.type}, {options.cpu_layers} on the CPU" if options.cpu_layers else device.type
     folder = kept_weights_folder() / f"{kept_weights_prefix(source)}{_identity(files, quant_format, dtype, place)}"
     if folder.is_dir():
         with suppress(OSError):  # a cache that cannot be written

@@ -6,8 +6,6 @@ A file that is damaged, or has other shapes than the model's, is ignored and rem
 that were used longest ago go first. Knows no conversation and no profile.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

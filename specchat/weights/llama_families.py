@@ -4,17 +4,14 @@
 out. Plans of memory ask which families there are, so that nothing here imports torch. Knows names and numbers.
 """
 
-from __future__ import annotations
-
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
-from pathlib import Path
+from functools import partial
 from typing import Any, Literal
 
 from specchat.devices import DeviceKind
 from specchat.forward.llama.variations import OTHER_NETWORK, SILU, LayerShape, Scaling
+from specchat.own_tables import own_tables
 
 Config = Mapping[str, Any]
 LayerRule = Callable[[Config, int], bool]
@@ -26,8 +23,6 @@ TEXT_PREFIXES = {
     "language_model.model.": "model.", "model.language_model.": "model.", "language_model.lm_head.": "lm_head.",
     "lm_head.": "lm_head.",
 }  # fmt: skip
-FAMILIES_FILE = Path(__file__).with_name("llama_families.toml")
-DEFAULTS_FILE = Path(__file__).with_name("family_defaults.toml")
 GEMMA4_GLOBAL_HEAD_SIZE = 512  # of a config that leaves it out
 LAYER_SCALAR = "layer_scalar"  # without `.weight`
 
@@ -232,9 +227,9 @@ _PARTS = dict[str, type[Any]](names=LayerNames, experts=ExpertNames, rope_base=R
 
 def _read_families() -> Mapping[str, Family]:
     families = dict[str, dict[str, Any]]()
-    for name, table in tomllib.loads(FAMILIES_FILE.read_text(encoding="utf-8")).items():
-        others = families[table.pop("like")] if "like" in table else {}
-        families[name] = others | {key: _field(key, value) for key, value in table.items()}
+    for name, table in own_tables(__file__).items():
+        others = families[table["like"]] if "like" in table else {}
+        families[name] = others | {key: _field(key, value) for key, value in table.items() if key != "like"}
     return {name: Family(**fields) for name, fields in families.items()}
 
 
@@ -262,12 +257,7 @@ def network_config(config: Config) -> dict[str, Any]:
     if config.get("model_type") in COMPOSITE_TYPES:
         outer = {key: config[key] for key in OUTER_KEYS if key in config}
         config = outer | {"model_type": f"{config['model_type']}_text"} | (config.get("text_config") or {})
-    return {**_family_defaults().get(str(config.get("model_type")), {}), **config}
-
-
-@cache
-def _family_defaults() -> Mapping[str, Config]:
-    return tomllib.loads(DEFAULTS_FILE.read_text(encoding="utf-8"))
+    return {**own_tables(__file__, "family_defaults.toml").get(str(config.get("model_type")), {}), **config}
 
 
 def expert_count(config: Config) -> int | None:

@@ -4,8 +4,6 @@ Everything is checked before a tensor is read, because compiled kernels trust th
 too short. Knows names and numbers; reads no file.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path

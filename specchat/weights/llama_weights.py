@@ -4,14 +4,16 @@ Knows names of tensors and keys of config.json. Does not import transformers, wh
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from specchat.devices import GGUF_FORMAT, kind_of
+from specchat.devices import GGUF_FORMAT, kind_of, launching_on
+from specchat.engine.cache import Places
 from specchat.engine.cache_sizes import SCRATCH_ROWS, arena_rows
 from specchat.engine.model import limit_context_window
 from specchat.errors import ModelError
@@ -134,10 +136,11 @@ def load_llama(
     has_int8_kv: bool = False,
     kept: KeptWeights | None = None,
     cpu_layers: int = 0,
+    gpu_layers: Sequence[int] = (),
 ) -> LlamaModel:
     """Load the model of a folder. `dtype` None keeps the stored dtype; `quant_format` is one of QUANT_FORMATS.
 
-    Beside a GPU, the first `cpu_layers` layers are in main memory.
+    Beside a GPU, the first `cpu_layers` layers are in main memory; GPUs 1, 2, ... have so many of the next ones each.
 
     FP8 and 4-bit checkpoints are dequantized to `dtype` or the config's dtype, some rows at a time; the format "float"
     keeps 4 bits on a GPU that can multiply them. Where a device has CUDA graphs, they are captured, over a KV arena for
@@ -150,9 +153,11 @@ def load_llama(
     context_window = limit_context_window(context_window, sizes.max_position_embeddings)
     files = tensor_files(folder, published)
     check_tensors(files, sizes, config)
-    cpu_layers = cpu_layers if kind.is_gpu else 0
-    if cpu_layers and not _can_split(sizes, cpu_layers):
-        raise ModelError(f"{folder}: its first {cpu_layers} layers cannot be in main memory alone; use --place none")
+    others = (torch.device("cpu"), *(torch.device(kind.name, 1 + index) for index in range(len(gpu_layers))))
+    counts = zip(others, (cpu_layers, *gpu_layers), strict=True)
+    places = tuple((other, count) for other, count in counts if count and kind.is_gpu)
+    if places and not _can_split(sizes, placed := sum(count for _other, count in places)):
+        raise ModelError(f"{folder}: its first {placed} layers cannot be on another device; use --place none")
     if not isinstance(files, GgufTensorFiles) and files.has_scaled_weights:
         dtype = dtype or config_dtype(config)
         files = replace(files, dtype=dtype)
@@ -160,7 +165,7 @@ def load_llama(
     if multiplies_blocks and not isinstance(files, GgufTensorFiles):
         raise ModelError(f"{folder}: was not made from a GGUF file; --weights gguf needs one, use --weights float")
     loader = WeightLoader(files, dtype, device, quant_format, multiplies_blocks, kept)
-    weights = network_weights(loader, config, sizes, embedding_device or device, context_window, cpu_layers)
+    weights = network_weights(loader, config, sizes, embedding_device or device, context_window, places)
     if not weights.are_capturable:
         capture = None
     elif kind.has_graphs:
@@ -188,10 +193,10 @@ def own_model(
     return DeviceHybridModel(sizes, weights, context_window, limits, graphs)
 
 
-def _can_split(sizes: Dimensions, cpu_layers: int) -> bool:
+def _can_split(sizes: Dimensions, count: int) -> bool:
     """Whether layers on the GPU read nothing but hidden states of the first ones, and some are left for it."""
     shares_rows = any(each.kv_source is not None for each in sizes.layer_shapes)
-    return cpu_layers < sizes.layers and not (sizes.delta_net or sizes.per_layer_input_size or shares_rows)
+    return count < sizes.layers and not (sizes.delta_net or sizes.per_layer_input_size or shares_rows)
 
 
 def tensor_files(
@@ -221,10 +226,11 @@ def network_weights(
     dimensions: Dimensions,
     embedding_device: torch.device,
     context_window: int,
-    cpu_layers: int = 0,
+    places: Places = (),
 ) -> Weights:
     """Load the largest weights first: quantizing them needs extra memory, and most is free at the start."""
-    on_cpu = loader.on_cpu()
+    elsewhere = [(loader.on(device), count) for device, count in places]
+    of_layers = chain((each for each, count in elsewhere for _ in range(count)), repeat(loader))
     embedding = loader.embedding(embedding_device)
     is_tied = config.get("tie_word_embeddings", False) or "lm_head.weight" not in loader.files
     head = loader.tied_lm_head(embedding) if is_tied else loader.linear("lm_head")
@@ -233,21 +239,21 @@ def network_weights(
     distinct = [kind for index, kind in enumerate(kinds) if kind not in kinds[:index]]
     layers = [
         replace(
-            _layer(on_cpu if index < cpu_layers else loader, config, index, dimensions),
+            _layer(layer_loader, config, index, dimensions),
             sliding_window=sliding_window(config, index),
             residual_scale=dimensions.scaling.residual,
             attention_kind=distinct.index(kind),
         )
-        for index, kind in enumerate(kinds)
+        for index, (kind, layer_loader) in enumerate(zip(kinds, of_layers, strict=False))
     ]
     norm = loader.tensor("model.norm.weight")
     positions = torch.arange(context_window + SCRATCH_ROWS)  # a config may declare millions
     angles = tuple(RopeAngles.of(rope, positions, attention.head_size, norm) for rope, attention in distinct)
     attentions = tuple(attention for _rope, attention in distinct)
     mapped = loader.kept.mapped if loader.kept else None
-    own_bytes = loader.loaded_bytes + on_cpu.loaded_bytes - (mapped.bytes if mapped else 0)
+    own_bytes = sum(each.loaded_bytes for each, _count in [*elsewhere, (loader, 0)]) - (mapped.bytes if mapped else 0)
     check = mapped.check if mapped else None
-    return Weights(embedding, layers, norm, head, angles, attentions, own_bytes, per_layer_input, cpu_layers, check)
+    return Weights(embedding, layers, norm, head, angles, attentions, own_bytes, per_layer_input, places, check)
 
 
 def _per_layer_input(loader: WeightLoader, embedding_device: torch.device) -> PerLayerInput:
@@ -263,22 +269,23 @@ def _layer(loader: WeightLoader, config: Mapping[str, Any], index: int, sizes: D
     def norm(name: str | None) -> torch.Tensor | None:
         return loader.tensor(f"{prefix}.{name}.weight") if name is not None else None
 
-    if sizes.delta_net is not None and index in sizes.recurrent_layers:
-        mixer = _delta_net(loader, prefix, names, sizes.delta_net)
-    else:
-        mixer = _attention(loader, prefix, family, sizes.shape(index))
-    scalar = loader.optional(f"{prefix}.{LAYER_SCALAR}")
-    return DecoderLayer(
-        input_layernorm=norm(names.input_norm),
-        self_attn=mixer,
-        post_attention_layernorm=norm(names.mlp_norm),
-        mlp=_mlp(loader, prefix, config, index),
-        sliding_window=None,
-        attention_output_norm=norm(names.attention_output_norm),
-        mlp_output_norm=norm(names.mlp_output_norm),
-        per_layer_gate=_per_layer_gate(loader, prefix),
-        output_scale=1.0 if scalar is None else scalar.item(),
-    )
+    with launching_on(loader.device):  # kernels are tried there
+        if sizes.delta_net is not None and index in sizes.recurrent_layers:
+            mixer = _delta_net(loader, prefix, names, sizes.delta_net)
+        else:
+            mixer = _attention(loader, prefix, family, sizes.shape(index))
+        scalar = loader.optional(f"{prefix}.{LAYER_SCALAR}")
+        return DecoderLayer(
+            input_layernorm=norm(names.input_norm),
+            self_attn=mixer,
+            post_attention_layernorm=norm(names.mlp_norm),
+            mlp=_mlp(loader, prefix, config, index),
+            sliding_window=None,
+            attention_output_norm=norm(names.attention_output_norm),
+            mlp_output_norm=norm(names.mlp_output_norm),
+            per_layer_gate=_per_layer_gate(loader, prefix),
+            output_scale=1.0 if scalar is None else scalar.item(),
+        )
 
 
 def _per_layer_gate(loader: WeightLoader, prefix: str) -> PerLayerGate | None:

@@ -3,8 +3,6 @@
 Decides what computes the forward passes. Knows files and devices, and neither drafters nor text.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import partial
@@ -63,17 +61,15 @@ def load_model(folder: Path, options: LoadOptions, report: Report = no_report) -
         if can_compute(config, folder, dtype, device):
             if config.get("quantization_config") and options.quant_format == FLOAT_FORMAT:
                 _warn_of_dequantization(folder, config, dtype or config_dtype(config), device)
-            load = partial(
-                load_llama, folder, dtype, device, options.context_window, shape, cpu_layers=options.cpu_layers
-            )
+            load = partial(load_llama, folder, dtype, device, options.context_window, shape)
             with kept_weights(folder, options, dtype, device, report) as kept:
                 return _load_llama_model(folder, options, partial(load, kept=kept), device)
         if options.kv_cache != FLOAT_FORMAT:
             raise ValueError(
                 f"a KV cache in {options.kv_cache} is for models in our own passes only; use --kv-cache {FLOAT_FORMAT}"
             )
-        if options.cpu_layers and kind_of(device).is_gpu:
-            raise ValueError("layers in main memory are for models in our own passes only; use --place none")
+        if (options.cpu_layers or any(options.gpu_layers)) and kind_of(device).is_gpu:
+            raise ValueError("layers on several devices are for models in our own passes only; use --place none")
         from specchat.weights.transformers_files import check_shapes, load_with_transformers  # our own start sooner
 
         is_gguf = options.quant_format == GGUF_FORMAT  # whose blocks of other families were dequantized
@@ -106,7 +102,7 @@ def _load_llama_model(folder: Path, options: LoadOptions, load: Callable[..., Mo
     _check_format(folder, options.quant_format, device)
     if (has_int8_kv := options.kv_cache == INT8_KV) and kind_of(device).is_gpu:
         raise ModelError(f"a KV cache in int8 is for CPUs, not for device {device}; use --kv-cache {FLOAT_FORMAT}")
-    load = partial(load, has_int8_kv=has_int8_kv, cpu_layers=options.cpu_layers)
+    load = partial(load, has_int8_kv=has_int8_kv, cpu_layers=options.cpu_layers, gpu_layers=options.gpu_layers)
     cpu, embedding_device = torch.device("cpu"), options.embedding_device
     if embedding_device != "cpu":
         try:

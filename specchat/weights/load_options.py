@@ -1,7 +1,5 @@
 """How to load a model: device and dtype, resolved without torch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +23,13 @@ class LoadOptions:
     kv_cache: str = FLOAT_FORMAT  # one of KV_CACHE_FORMATS
     maps_weights: bool = False  # quantized weights stay on the disk: the memory does not hold them
     cpu_layers: int = 0  # the first layers, in main memory beside a GPU
+    gpu_layers: tuple[int, ...] = ()  # how many of the next ones are on the second GPU, the third, ...
+
+    @property
+    def places(self) -> list[tuple[str, int]]:
+        """The other devices of the first layers, and how many each has."""
+        others = [(f"cuda:{number}", count) for number, count in enumerate(self.gpu_layers, 1)]
+        return [(device, count) for device, count in (("cpu", self.cpu_layers), *others) if count]
 
 
 def cpu_format(quant_format: str) -> str:

@@ -6,8 +6,6 @@ A page that a file no longer has would end the process, with all its models. `na
 file cannot become shorter, nothing needs a guard. Knows no layer.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 from collections.abc import Callable, Iterable

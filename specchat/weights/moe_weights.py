@@ -11,8 +11,6 @@ A GGUF file is read as the first layout, with biases where it has some.
 Experts are read one after the other. Knows names of tensors; knows no config.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

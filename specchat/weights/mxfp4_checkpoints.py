@@ -5,8 +5,6 @@ inputs of an output share a power of two, 2**(scale - 127), and are numbers of 4
 lower half of a byte (OCP Microscaling Formats 1.0). bfloat16 holds them exactly. Knows files, and no network.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

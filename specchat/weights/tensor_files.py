@@ -129,11 +129,11 @@ class WeightLoader:
     kept: KeptWeights | None = None
     loaded_bytes: int = field(default=0, init=False)  # so far
 
-    def on_cpu(self) -> WeightLoader:
-        """A loader of the same tensors for main memory beside a GPU, which counts its own bytes."""
-        cpu, kept = torch.device("cpu"), self.kept
-        kept = replace(kept, device=cpu) if kept is not None else None
-        return replace(self, device=cpu, kept=kept, quant_format=cpu_format(self.quant_format))
+    def on(self, device: torch.device) -> WeightLoader:
+        """A loader of the same tensors for another device beside a GPU, which counts its own bytes."""
+        kept = replace(self.kept, device=device) if self.kept is not None else None
+        quant_format = self.quant_format if kind_of(device).is_gpu else cpu_format(self.quant_format)
+        return replace(self, device=device, kept=kept, quant_format=quant_format)
 
     def tensor(self, name: str, device: torch.device | None = None) -> Tensor:
         """Load one tensor to the device; ModelError when no file holds it. Integers and booleans keep their dtype."""

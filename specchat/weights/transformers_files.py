@@ -22,7 +22,7 @@ from specchat.forward.transformers.decoding_probe import RECURRENT, build_model,
 from specchat.forward.transformers.transformers_model import OWN_CACHE, DecodingForm
 from specchat.plugins.discovery import find_extensions, print_warning
 from specchat.plugins.own_plugins import install_line
-from specchat.weights.decoding_forms import WeightsInMemory, decoding_form
+from specchat.weights.decoding_forms import decoding_form
 from specchat.weights.tensor_files import is_finite
 
 if TYPE_CHECKING:
@@ -104,14 +104,14 @@ def _load_and_probe(
     """
     if quant_format == FLOAT_FORMAT:
         network = _load_network(folder, device, dtype, None)
-        return network, decoding_form(folder, network, limits, WeightsInMemory(quant_format, {}))
+        return network, decoding_form(folder, network, limits, quant_format, {})
     quantizer = next(iter(find_extensions("network_quantizers").values()), None)
     if quantizer is None:
         raise ValueError(f"its weights in {quant_format} need a plugin: {install_line('hybrids')}; or --weights float")
     quantization: NetworkQuantization = quantizer.call(quant_format, device, folder)
     while True:
         network = _load_network(folder, device, dtype, quantization)
-        form = decoding_form(folder, network, limits, WeightsInMemory(quant_format, quantization.known_uses))
+        form = decoding_form(folder, network, limits, quant_format, quantization.known_uses)
         if not quantization.has_learnt():
             return network, form
         del network

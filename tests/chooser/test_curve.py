@@ -193,9 +193,24 @@ def test_two_wide_passes_that_do_not_fit_correct_the_whole_slope():
     curve = calibrated({1: 1.0, 4: 5.0, 16: 20.0})
 
     for _ in range(2):
+        curve.learn(1, 1.0)
         curve.learn(4, 1.5)
 
     assert curve.seconds_at(16) < 5.0
+
+
+def test_wide_passes_that_are_much_faster_wait_for_a_plain_one():
+    """Other load has ended: all passes are faster, and rows cost as much as before."""
+    curve, calm = calibrated({1: 1.5, 4: 3.0, 16: 6.0}), {1: 1.0, 4: 2.0, 16: 4.0}
+    for _ in range(4):
+        curve.learn(4, calm[4])
+    asked = curve.trusted_seconds_up_to(20)
+    for _ in range(2):
+        curve.learn(1, calm[1])
+    curve.learn(4, calm[4])
+
+    assert len(asked) == 2  # for a plain pass
+    assert curve.seconds_at(16) / curve.seconds_at(1) == pytest.approx(4.0, rel=0.1)
 
 
 @each_row("points", [{13: 0.013}, {13: 0.013, 20: 0.08}, {2: 0.01, 3: 0.05}])

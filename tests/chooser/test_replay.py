@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from statistics import fmean
@@ -56,6 +57,7 @@ TABLES = {
     )
 }
 MIXTURE_COSTS = {1: 1.0, 2: 1.4, 4: 2.0, 8: 2.9, 16: 3.8, 32: 4.5}  # by `tools.expert_costs`
+ONE_CALL_COSTS = {1: 1.0, 2: 1.15, 4: 1.42, 8: 1.9, 16: 3.3, 32: 5.0}  # of experts in one native call
 MIXTURE_OF_EXPERTS = relative_cost_table("mixture of experts", 0.05, MIXTURE_COSTS, draft=0.15, lookup=0.005)
 # of 32 experts each row chooses 4; of their bytes 60 % take 6 times as long, and they are 80 % of a plain pass
 SLOW_TIER_COSTS = {
@@ -245,6 +247,32 @@ def test_when_load_ends_the_choice_is_soon_that_of_a_fresh_engine(plain, more, s
     assert sum(step.drafter == "eagle3" for step in loaded) < len(loaded) // 10
     assert {step.drafter for step in fresh[-20:-1]} == {step.drafter for step in later[-20:-1]} == {"eagle3"}
     assert sum(step.drafter == "eagle3" for step in later) > 0.9 * len(later)
+
+
+@each_row("holds", [0.2, 0.25, 0.3])
+def test_load_that_comes_and_goes_within_an_answer_does_not_make_rows_look_free(holds):
+    """Copies that are nearly worth their rows: where plain passes look slow, more of them seem to pay than do."""
+    generator, table = (
+        random.Random(7),
+        relative_cost_table("few copies", 1.0, ONE_CALL_COSTS, draft=0.15, lookup=0.005),
+    )
+    chains = [imagined("code", holds, tokens=2000, seed=seed).trees_by_drafter["eagle3"] for seed in range(2)]
+    answers = [Trace("code", 0.0, {"suffix": chain}) for chain in chains]
+    costs = Costs({1024: PassCurve(dict(table.pass_seconds_by_rows), is_unconfirmed=True)})
+    table = replace(table, draft_costs={"suffix": table.draft_costs["suffix"]})
+    busy, player, plain_seconds, left = under_load(table, 2.0, 2.0), Replayer(table, initial_costs=costs), 0.0, 0
+    steps = list[ReplayedStep]()
+    for answer in answers:
+        player.chooser.start_answer(AnswerTask("code", ("suffix", "plain")))
+        for step in player.replay(answer):
+            steps.append(step)
+            plain_seconds += step.tokens * player.pass_seconds[1]
+            left -= 1
+            if left <= 0:
+                player.change_machine(table if player.pass_seconds[1] > 1.0 else busy)
+                left = generator.randrange(15, 60)
+
+    assert plain_seconds / sum(step.seconds for step in steps) >= 0.98
 
 
 STALE: dict[str, Callable[[CostTable], Costs]] = {

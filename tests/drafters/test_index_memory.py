@@ -13,11 +13,11 @@ from specchat.engine.sampling import Sampler
 from specchat.text.tokenizer import Tokenizer
 
 SOURCE = Path(specchat.__file__).parent
-TOKENS = 1500
+TOKENS = 15000
 
 
 def test_an_index_takes_the_memory_that_is_said():
-    code = (SOURCE / "chat" / "running_answer.py").read_text() + (SOURCE / "chat" / "events.py").read_text()
+    code = "".join(path.read_text() for path in sorted((SOURCE / "chat").glob("*.py")))
     tokens = Tokenizer(SOURCE / "embedded" / "target").encode(code)[:TOKENS]
     for drafter in (PromptLookup(), SuffixDecoding()):
         tracemalloc.start()

@@ -7,19 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specchat.drafters.suffix_decoding import (
-    MAX_UNSPLIT_POSITIONS,
-    PAST_ANSWERS,
-    TEXT_END,
-    PastTextIndex,
-    SuffixArray,
-    SuffixDecoding,
-    SuffixTree,
-)
+from specchat.drafters.native_suffix import NativeSuffix
+from specchat.drafters.suffix_contexts import MAX_MATCHES, TEXT_END, SuffixArray, TextIndex, find_contexts
+from specchat.drafters.suffix_decoding import PAST_ANSWERS, PastTextIndex, SuffixDecoding, add_continuations
 from specchat.engine.accept import accept
 from specchat.engine.drafter import DraftContext
 from specchat.engine.sampling import Sampler
 from specchat.engine.tree import DraftTree
+from specchat.forward.native.native_ops import NativeKernels, native_kernels
 
 
 def propose(tokens: list[int], budget: int = 16) -> DraftTree:
@@ -37,40 +32,54 @@ def best_contexts(text: list[int], deepest: int) -> list[tuple[int, int]]:
     return sorted(found, key=lambda place: (-place[0], -place[1]))
 
 
-def shape_of(tree: SuffixTree) -> object:
-    """The content of a tree."""
-
-    def inside(node):
-        return node.positions, {token: inside(below) for token, below in (node.children or {}).items()}
-
-    return tree.tokens, inside(tree._root)
-
-
 texts = st.lists(st.integers(0, 2), max_size=60)
 
 
 @given(texts)
-def test_the_longest_context_is_found_and_the_latest_of_equals(text):
-    tree = SuffixTree(max_depth=6)
-    tree.extend(text)
+def test_the_longest_contexts_are_found_and_the_latest_of_equals(text):
+    index = TextIndex(max_context=6)
+    index.extend(text)
 
-    found = [(place.matched_tokens, place.next_index) for place in tree.find(text, max_matches=3)]
+    found = [(place.matched_tokens, place.next_index) for place in index.find(max_matches=3)]
 
-    assert found[:1] == best_contexts(text, deepest=6)[:1]
+    assert found == best_contexts(text, deepest=6)[:3]
 
 
 @given(st.lists(st.tuples(st.integers(0, 80), st.lists(st.integers(0, 2), max_size=40)), max_size=8))
-def test_a_tree_that_grew_and_shrank_equals_a_fresh_one(edits):
-    tree, text = SuffixTree(max_depth=5), list[int]()
+def test_an_index_that_grew_and_shrank_has_the_text(edits):
+    index, text = TextIndex(), list[int]()
     for cut, more in edits:
         text = text[:cut]
-        tree.truncate(len(text))
+        index.truncate(len(text))
         text = text + more
-        tree.extend(text)
-    fresh = SuffixTree(max_depth=5)
-    fresh.extend(text)
+        index.extend(text)
 
-    assert shape_of(tree) == shape_of(fresh)
+    assert index.numbers.tolist() == text
+
+
+@pytest.mark.skipif(native_kernels().library is None, reason="no native kernels")
+@given(st.lists(texts, max_size=4), st.lists(st.integers(0, 2), min_size=1, max_size=70), st.integers(0, 40))
+def test_one_native_call_drafts_what_python_does(others, text, budget):
+    index, past = TextIndex(), SuffixArray(others)
+    index.extend(text)
+    expected = DraftTree(text[-1])
+    add_continuations(expected, find_contexts(index, past), budget)
+
+    drafted = list(NativeSuffix.here().draft(index, past, budget))
+
+    assert [token for token, _parent, _is_own in drafted] == expected.tokens[1:]
+    assert [parent for _token, parent, _is_own in drafted] == expected.parents[1:]
+    assert [is_own for _token, _parent, is_own in drafted] == [each != PAST_ANSWERS for each in expected.sources[1:]]
+
+
+def test_without_native_kernels_the_same_is_drafted(monkeypatch):
+    text = [1, 2, 3, 70, 9, 1, 2, 3, 80, 8, 1, 2, 3]
+    drafted = propose(text)
+    monkeypatch.setattr("specchat.drafters.native_suffix.native_kernels", lambda: NativeKernels(None, "off"))
+
+    alone = propose(text)
+
+    assert (alone.tokens, alone.parents, alone.sources) == (drafted.tokens, drafted.parents, drafted.sources)
 
 
 def test_the_most_frequent_continuation_is_drafted_first():
@@ -116,7 +125,7 @@ def test_repeats_fill_the_budget():
 
 
 def test_many_equal_positions_do_not_hide_a_longer_context():
-    text = [9, 1, 70] + [8, 1, 80] * (3 * MAX_UNSPLIT_POSITIONS) + [9, 1]
+    text = [9, 1, 70] + [8, 1, 80] * (3 * MAX_MATCHES) + [9, 1]
 
     assert propose(text, budget=1).tokens[1] == 70
 
@@ -141,6 +150,7 @@ def test_texts_of_other_conversations_are_drafted():
     drafter = SuffixDecoding(recalled([1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 11]))
 
     assert drafter.propose(DraftContext([60, 1, 2, 3, 4], Sampler(), 8)).tokens[1:] == [5, 6]
+    drafter.forget(1)
     assert drafter.propose(DraftContext([60, 7, 8, 9, 10], Sampler(), 8)).tokens[1:] == [11]
 
 
@@ -209,7 +219,7 @@ def test_past_texts_are_read_again_on_refresh():
 )
 def test_a_suffix_array_finds_the_longest_contexts(texts, text):
     contexts = SuffixArray(texts, max_depth=4)
-    flat = contexts.tokens
+    flat = contexts.tokens.tolist()
     every = [agreement(flat[:end], text, 4) for end in range(1, len(flat)) if flat[end] != TEXT_END]
 
     assert sorted(filter(None, every), reverse=True)[:5] == [place.matched_tokens for place in contexts.find(text, 5)]

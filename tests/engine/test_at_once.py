@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -33,7 +34,7 @@ def prompt_of(number: int) -> list[int]:
 
 def config_of(number: int, sampler: Sampler, drafter: Drafter) -> GenerationConfig:
     seed = None if sampler.seed is None else sampler.seed + number
-    drawn = Sampler(**{**vars(sampler), "seed": seed})
+    drawn = replace(sampler, seed=seed)
     return GenerationConfig(drafter, drawn, max_draft_tokens=8, max_new_tokens=LIMITS[number])
 
 

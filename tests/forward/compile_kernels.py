@@ -50,6 +50,10 @@ POINTERS = {
     torch.int8: "*i8", torch.int16: "*i16", torch.float64: "*fp64",
 }  # fmt: skip
 WARP_SIZE, ALIGNMENT, CPU = 32, 16, torch.device("cpu")
+# Parts are stored by all threads before one of them counts, and read after it, past the cache of the multiprocessor.
+COUNT = r"atom\.global\.gpu\.acq_rel\.add"
+MEMORY_OPERATION = re.compile(rf"\b(st\.global|bar\.sync|{COUNT}|atom|ld\.global\.cg|ld\.global)\b")
+COUNTED_PARTS = re.compile(rf"st\.global( bar\.sync)+ {COUNT}( bar\.sync)+ st\.global( (?!atom)\S+)* ld\.global\.cg")
 capability, head_size, dtype = int(sys.argv[1]), int(sys.argv[2]), getattr(torch, sys.argv[3])
 compiled = set[str]()
 
@@ -76,6 +80,8 @@ def compile_launch(self: Any, *arguments: Any, grid: Any, warmup: bool, **consta
     source = ASTSource(self, signature, known, attributes)
     kernel = compile_kernel(source, target=GPUTarget("cuda", capability, WARP_SIZE), options=options)
     used = {"shared": kernel.metadata.shared, **resources(kernel.asm["cubin"])}
+    if constants.get("HAS_SPLITS"):
+        used["counts_parts"] = bool(COUNTED_PARTS.search(" ".join(MEMORY_OPERATION.findall(kernel.asm["ptx"]))))
     print(json.dumps({"kernel": self.__name__, **used, "constants": known}), flush=True)
 
 

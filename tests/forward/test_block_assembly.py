@@ -10,7 +10,7 @@ import torch
 pytest.importorskip("triton", reason="Triton has no release for this platform")
 
 from specchat.forward.cuda.block_assembly import BFLOAT16, FLOAT16, code_assembly, table_assembly
-from specchat.forward.linear.block_linear import BLOCK_TYPES, NF4, NF4_CODES, BlockType
+from specchat.forward.linear.block_linear import BLOCK_TYPES, NF4, NF4_CODES, BlockType, CodeForm
 
 DTYPES = {BFLOAT16: torch.bfloat16, FLOAT16: torch.float16}
 WORD = 0xFFFFFFFF
@@ -75,7 +75,7 @@ def extended(word: int, bits: int) -> int:
 
 def expected(kind: BlockType, low: int, high: int, place: int) -> float:
     code = low >> 4 * place & 15
-    if kind.is_e2m1:
+    if kind.form is CodeForm.E2M1:
         return (0, 1, 2, 3, 4, 6, 8, 12)[code & 7] * (-1 if code & 8 else 1)
     return (code | (high >> kind.high_bits * place & (1 << kind.high_bits) - 1) << 4) - kind.offset
 

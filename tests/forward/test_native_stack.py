@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 import torch
 
+from specchat.drafters import native_suffix
 from specchat.drafters.eagle import native_tree
 from specchat.engine.model import FINAL_NORM
 from specchat.forward.attention import AttentionMask
@@ -159,7 +160,7 @@ def test_a_mask_or_a_cache_that_does_not_fit_is_not_read():
 
 @each_row(
     "structures, size",
-    [(STRUCTURES, "stack_bytes"), (native_tree.STRUCTURES, "draft_bytes")],
+    [(STRUCTURES, "stack_bytes"), (native_tree.STRUCTURES, "draft_bytes"), ((native_suffix.Search,), "suffix_bytes")],
 )
 def test_python_and_the_kernel_have_structures_of_the_same_size(structures, size):
     sizes = [native_kernels().call(size, index) for index in range(len(structures))]

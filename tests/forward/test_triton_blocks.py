@@ -21,10 +21,11 @@ from specchat.forward.linear.block_linear import (
     NF4_CODES,
     BlockLinear,
     BlockWeight,
+    CodeForm,
     block_linear,
     sample_weight,
 )
-from specchat.forward.linear.linear import is_right_product
+from specchat.forward.linear.linear import bytes_of, is_right_product
 from specchat.forward.linear.packed_linear import PACKED_FORMATS, StoredBlocks
 from specchat.forward.linear.quant_linear import Nf4Linear, with_own_kernel
 from specchat.forward.llama.embedding_rows import BlockEmbedding
@@ -50,7 +51,7 @@ def stored(type_name: str, outputs: int, inputs: int, seed: int = 1) -> StoredBl
     blocks = torch.from_numpy(numpy.random.default_rng(seed).integers(0, 256, shape, dtype=numpy.uint8))
     for offset in (0,) if type_name == NF4 else SCALE_OFFSETS.get(type_name, ()):
         blocks[..., offset + 1] = 0x18 | (blocks[..., offset + 1] & 0x80)
-    if kind.is_e2m1:
+    if kind.form is CodeForm.E2M1:
         blocks[..., 0] = 116 + blocks[..., 0] % 8
     rows = blocks.flatten(1)
     return StoredBlocks(type_name, (outputs, inputs), lambda first, last: rows[first:last])
@@ -109,7 +110,7 @@ def test_powers_of_two_of_every_size_are_kept():
 def test_blocks_take_hardly_more_memory_than_in_the_file(type_name):
     weight, in_file = weight_of(type_name, 64, 1024), stored(type_name, 64, 1024).read_rows(0, 64).nbytes
 
-    assert in_file <= weight.bytes <= (1.06 if type_name == "MXFP4" else 1.03) * in_file
+    assert in_file <= bytes_of(weight) <= (1.06 if type_name == "MXFP4" else 1.03) * in_file
 
 
 @each_row("type_name", BLOCK_TYPES, shares=3)
@@ -183,7 +184,7 @@ def test_a_layer_of_several_types_is_one_above_the_other(monkeypatch):
     numbers = torch.cat([dequantize(part) for part in parts]).double()
     expected = functional.linear(rows.double().cpu(), numbers, bias.double().cpu())
     assert is_near(linear(rows), expected, torch.float32)
-    assert linear.bytes == sum(part.bytes for part in linear.parts) + bias.nbytes
+    assert linear.bytes == sum(map(bytes_of, linear.parts)) + bias.nbytes
 
 
 @each_row("is_double", [False, True])

@@ -27,8 +27,7 @@ LAYERS = ("blocks", "experts")  # those that `compile_kernels.py` compiles in pr
 SCRIPT = Path(__file__).with_name("compile_kernels.py")
 KERNELS = {
     "_rms_norm_kernel", "_activate_and_mul_kernel", "_qk_norm_rope_kernel", "_attention_kernel", "_combine_kernel",
-    "_packed_kernel", "_add_splits_kernel", "_best_of_part_kernel", "_best_of_row_kernel", "_grow_kernel",
-    "_octaves_kernel", "_cut_kernel",
+    "_packed_kernel", "_best_of_part_kernel", "_best_of_row_kernel", "_octaves_kernel", "_cut_kernel", "_grow_kernel",
     "_convolve_kernel", "_tree_kernel", "_chain_kernel", "_gated_norm_kernel",
 }  # fmt: skip
 
@@ -80,6 +79,7 @@ def test_all_kernels_compile_and_fit(capability, head_size, dtype, tmp_path):
     compiled = compiled_kernels(capability, head_size, dtype, tmp_path)
 
     assert {each["kernel"] for each in compiled} == KERNELS
+    assert all(each.get("counts_parts", True) for each in compiled), compiled
     assert all(each["shared"] <= SHARED_BYTES[capability] for each in compiled), compiled
     if (head_size, dtype) == (128, DTYPES.get(capability, "bfloat16")):
         used, budget = largest(compiled), BUDGETS[str(capability)]
@@ -97,6 +97,7 @@ def test_the_kernels_for_blocks_and_experts_compile_and_fit(capability, layers, 
     assert used.keys() == budget.keys()
     assert all(is_within(used[name], budget[name]) for name in used), (used, budget)
     assert all(each["shared"] <= SHARED_BYTES[capability] for each in compiled), compiled
+    assert all(each.get("counts_parts", True) for each in compiled), compiled
 
 
 @pytest.mark.full
@@ -111,3 +112,4 @@ def test_all_kernels_compile_with_other_versions_of_triton(arguments, version, c
 
     assert {each["kernel"] for each in compiled} == BUDGETS[" ".join((str(capability), *arguments))].keys()
     assert all(each["shared"] <= SHARED_BYTES[capability] for each in compiled), compiled
+    assert all(each.get("counts_parts", True) for each in compiled), compiled

@@ -122,7 +122,7 @@ def test_inputs_may_end_before_the_last_block(layout, monkeypatch):
 def test_pairs_of_an_expert_share_tiles_of_sixteen():
     chosen = torch.tensor([[2, 0]] * 17 + [[1, 2]], device=DEVICE)
 
-    tiles = ExpertPairs.sort(chosen).tiles.tiles.cpu()
+    tiles = ExpertPairs.sort(chosen).tiles.cpu()
 
     used = [(tile[0], [pair for pair in tile[1:] if pair < 36]) for tile in tiles.tolist() if tile[0] >= 0]
     first, second = [*range(0, 34, 2), 35], list(range(1, 34, 2))

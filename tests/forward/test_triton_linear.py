@@ -10,12 +10,21 @@ from torch.nn import functional
 
 pytest.importorskip("triton", reason="Triton has no release for this platform")
 
-from specchat.forward.cuda.triton_linear import FEW_ROWS, LEAST_BLOCKS, packed_product, split_count
+from triton.runtime import interpreter
+
+from specchat.forward.cuda.triton_linear import (
+    FEW_ROWS,
+    LEAST_BLOCKS,
+    LEAST_TILES,
+    ended_splits,
+    packed_product,
+    split_count,
+)
 from specchat.forward.linear.byte_linear import ByteWeight
 from specchat.forward.linear.int4_linear import Int4Weight, sample_weight
 from specchat.forward.linear.linear import is_right_product
 from tests.cover import matrix
-from tests.triton_interpreter import DEVICE, interpreted_kernels
+from tests.triton_interpreter import DEVICE, IS_INTERPRETED, interpreted_kernels
 
 DTYPES = [torch.bfloat16, torch.float16, torch.float32]
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 0.004, torch.bfloat16: 0.03}
@@ -75,6 +84,33 @@ def test_splits_of_the_inputs_are_added():
 
         assert split_count(outputs, len(weight.words), 16) > 1
         assert torch.allclose(packed_product(rows, weight, bias), expected, 1e-5, 1e-5), (inputs, outputs, group_size)
+
+
+@pytest.mark.skipif(not IS_INTERPRETED, reason="a GPU ends programs in an order of its own")
+def test_splits_are_added_in_their_order_whichever_ends_last(monkeypatch):
+    weight, rows = weight_of(40, 1300, 128), rows_of(torch.bfloat16, 18, 1300)
+    bias, count = torch.linspace(-1, 1, 40).to(rows), split_count(40, len(weight.words), 16)
+    expected = packed_product(rows, weight, bias)
+    place = interpreter.InterpreterBuilder.set_grid_idx
+    for last in range(count):
+
+        def turned(self, x, y, z, last=last):
+            place(self, x, (y + last) % count, z)
+
+        monkeypatch.setattr(interpreter.InterpreterBuilder, "set_grid_idx", turned)
+
+        assert torch.equal(packed_product(rows, weight, bias), expected)
+        assert not ended_splits(DEVICE, LEAST_TILES).any()
+    assert count > 2
+
+
+@pytest.mark.skipif(IS_INTERPRETED, reason="the interpreter runs one program after the other")
+def test_all_parts_are_there_when_they_are_added():
+    """As often as chance may need to show that they are not."""
+    weight, rows = bytes_of(4096, 4096, "int8"), rows_of(torch.bfloat16, 16, 4096)
+    expected = packed_product(rows, weight, None)
+
+    assert all(torch.equal(packed_product(rows, weight, None), expected) for _ in range(2000))
 
 
 def test_no_split_is_empty_and_each_reads_several_blocks():

@@ -7,7 +7,7 @@ import pytest
 from specchat.errors import ModelError
 from specchat.forward.linear.quant_linear import DequantizedLinear
 from specchat.forward.llama.llama import LlamaModel
-from specchat.loading.engine_memory import compute_features, memory_of_device, planned_bytes
+from specchat.loading.engine_memory import compute_features, memory_of_devices, planned_bytes
 from specchat.loading.fitted_plan import plan_that_fits
 from specchat.loading.load_engine import load_engine
 from specchat.weights.tensor_files import TensorFiles
@@ -20,7 +20,7 @@ PROFILE = tiny_profile().override(
 
 
 def bytes_in_bf16() -> int:
-    plan = plan_that_fits(PROFILE, compute_features(), memory_of_device)
+    plan = plan_that_fits(PROFILE, compute_features(), memory_of_devices)
     return plan.memory().total_bytes
 
 
@@ -29,7 +29,7 @@ def test_a_target_that_does_not_fit_in_floats_is_loaded_in_8_bits_with_one_line(
     needed = bytes_in_bf16()
 
     with fake_gpu(memory_bytes=needed - 1):
-        assert planned_bytes(PROFILE) < ("cuda", needed)
+        assert planned_bytes(PROFILE)["cuda"] < needed
         engine = load_engine(PROFILE)
         assert isinstance(engine.models.target.weights.lm_head, DequantizedLinear)
         assert ["int8 weights instead of"] == [line[:23] for line in engine.models.notices[-1].split(": ")[1:]]

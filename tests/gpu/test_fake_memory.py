@@ -10,7 +10,7 @@ import torch
 
 from specchat.engine.decode import Generation
 from specchat.forward.batch import BatchLimits
-from specchat.hub.memory_plan import PYTHON_BYTES, QuantizedModel, plan_memory
+from specchat.hub.memory_plan import GIB, PYTHON_BYTES, QuantizedModel, plan_memory, workspace_bytes
 from specchat.hub.safetensors_headers import read_architecture
 from specchat.weights.llama_weights import load_llama
 from tests.fake_gpu import fake_gpu
@@ -61,6 +61,21 @@ def test_layers_in_main_memory_take_what_was_planned(folder, quant_format):
         rows = sum(stack.nbytes for stack in model.pool.arena.stacks.values() if stack.is_cpu)
         in_main_memory = model.bytes - plan.weight_bytes + rows
         assert in_main_memory == pytest.approx(plan.main_memory_bytes - PYTHON_BYTES, rel=0.03)
+
+
+@pytest.mark.parametrize("quant_format", ["float", "int8", "nf4"])
+def test_layers_on_other_gpus_take_what_was_planned(folder, quant_format):
+    quantized = QuantizedModel(read_architecture(folder), FORMATS[quant_format], gpu_layers=(1, 2))
+    plan, workspace = plan_memory(quantized, None, 900), workspace_bytes(quantized, 900, has_logits=False)
+    with fake_gpu(other_gpus=(GIB, GIB)) as gpu:
+        limits, cuda = BatchLimits(), torch.device("cuda")
+        model = load_llama(folder, torch.bfloat16, cuda, 900, limits, quant_format=quant_format, gpu_layers=(1, 2))
+        gc.collect()
+
+        assert gpu.held_on(0) == pytest.approx(plan.weight_bytes + plan.kv_cache_bytes, rel=0.03)
+        for number, planned in enumerate(plan.other_gpu_bytes, 1):
+            assert gpu.held_on(number) == pytest.approx(planned - workspace, rel=0.04)
+        assert len(model.weights.layers) == 4
 
 
 @pytest.mark.parametrize("quant_format", ["float", "nf4"])

@@ -15,7 +15,7 @@ from specchat.engine.sampling import Sampler
 from specchat.errors import ModelError
 from specchat.forward.batch import BatchLimits
 from specchat.forward.llama.llama import LlamaModel
-from specchat.loading.engine_memory import compute_features, memory_of_device
+from specchat.loading.engine_memory import compute_features, memory_of_devices
 from specchat.loading.fitted_plan import plan_that_fits
 from specchat.loading.load_engine import load_engine
 from specchat.weights.llama_weights import load_llama
@@ -172,8 +172,8 @@ def test_exact_passes_of_both_parts_have_one_size():
 @each_row(
     "shape, cpu_layers, says",
     [
-        ("gemma4", 1, "its first 1 layers cannot be in main memory alone"),
-        ("llama", 3, "its first 3 layers cannot be in main memory alone"),
+        ("gemma4", 1, "its first 1 layers cannot be on another device"),
+        ("llama", 3, "its first 3 layers cannot be on another device"),
         ("cohere", 1, "for models in our own passes only; use --place none"),
     ],
 )
@@ -191,7 +191,7 @@ PROFILE = tiny_profile().override(
 
 
 def bytes_on_gpu(place: str) -> int:
-    plan = plan_that_fits(PROFILE.override({"models.place": place}), compute_features(), memory_of_device)
+    plan = plan_that_fits(PROFILE.override({"models.place": place}), compute_features(), memory_of_devices)
     return plan.memory().total_bytes
 
 
@@ -210,8 +210,9 @@ def test_what_a_gpu_has_no_room_for_is_loaded_into_main_memory_with_one_line(mon
 @each_row(
     "place, says",
     [
-        ("cpu:2", r"it has 2 layers, and --place cpu:2 leaves none for the GPU; use cpu:1 or less"),
+        ("cpu:2", r"it has 2 layers, and --place cpu:2 leaves none for the first GPU; place 1 or fewer elsewhere"),
         ("cpu:99", r"it has 2 layers, and --place cpu:99 leaves none"),
+        ("cuda:1:1", r"--place cuda:1:1 names a GPU that torch does not find: here is 1, and cuda:1 is the second one"),
     ],
 )
 def test_a_place_that_does_not_exist_is_refused_before_anything_is_read(monkeypatch, place, says):

@@ -211,6 +211,19 @@ def test_the_memory_that_a_loaded_engine_may_still_take_counts(machine):
     assert machine.closed == ["a 1"]
 
 
+def test_the_memory_of_layers_that_are_elsewhere_counts_on_their_device(machine):
+    beside_a_gpu, on_two = EngineMemory("cuda", GIB, {"cpu": 6 * GIB}), EngineMemory("cuda", GIB, {"cuda:1": 6 * GIB})
+    plans = {"a 1": beside_a_gpu, "b 1": EngineMemory("cuda:2", 6 * GIB), "c 1": EngineMemory("cpu", 6 * GIB)}
+    machine.memory_of = (plans | {"d 1": on_two}).__getitem__
+    machine.answer("a 1")
+    machine.answer("b 1")
+    assert machine.closed == []
+    machine.answer("c 1")
+    assert machine.closed == ["a 1"]
+    machine.answer("d 1")
+    assert machine.closed == ["a 1"]
+
+
 def test_an_engine_is_prepared_only_after_another_one_has_computed(machine):
     for profile in ("a 1", "a 1", "b 1", "a 1"):
         machine.answer(profile)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import astuple, replace
 from statistics import median
 
@@ -12,6 +11,7 @@ import pytest
 from specchat.devices import CPU, CUDA, MPS
 from specchat.engine.cache_sizes import SCRATCH_ROWS, slot_rows
 from specchat.errors import ModelError
+from specchat.hub import catalog as hub_catalog
 from specchat.hub import machine as hub_machine
 from specchat.hub import memory_plan as hub_memory_plan
 from specchat.hub.catalog import GPU_SIZES_GB, catalog, catalog_review_date, find_entry, head_architecture
@@ -37,6 +37,7 @@ from specchat.hub.recommend import (
     fitting_gpu_sizes,
     recommend,
 )
+from specchat.own_tables import own_tables
 from specchat.profile.profile_files import load_profile
 from tests.each_row import each_row
 from tests.processes import modules_after
@@ -418,9 +419,7 @@ def test_no_heavy_package_is_imported():
 
 
 def test_the_catalog_has_no_duplicates():
-    from specchat.hub.catalog import CATALOG_FILE
-
-    ids = [table["id"] for table in tomllib.loads(CATALOG_FILE.read_text(encoding="utf-8"))["models"]]
+    ids = [table["id"] for table in own_tables(hub_catalog.__file__)["models"]]
 
     assert len(ids) == len(set(ids)) == len(catalog())
 

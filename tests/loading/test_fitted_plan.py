@@ -183,7 +183,7 @@ def test_main_memory_must_hold_the_layers_too(models):
 @each_row(
     "place, says",
     [
-        ("cpu:99", "it has 36 layers, and --place cpu:99 leaves none for the GPU; use cpu:35 or less"),
+        ("cpu:99", "it has 36 layers, and --place cpu:99 leaves none for the first GPU; place 35 or fewer elsewhere"),
         ("cpu:36", "it has 36 layers, and --place cpu:36 leaves none"),
     ],
 )
@@ -192,13 +192,85 @@ def test_a_place_without_layers_is_refused(models, place, says):
     assert not planned(models, None, place=place).refusal  # on a CPU they are all in main memory anyway
 
 
+def planned_on(models: dict[str, object], sizes_gib: list[float], **values: object) -> tuple[LoadPlan, Machine]:
+    """On several GPUs."""
+    machine = Machine((*map(simulated_gpu, sizes_gib), CPU_MEMORY), ("AVX2", "BF16"))
+    settings = {f"models.{key}": value for key, value in values.items()}
+    return plan_for_machine(Profile().override(models | settings), machine), machine
+
+
+@each_row(
+    "sizes_gib, gpus",
+    [
+        ([24, 24], "one"),
+        ([16, 16], "even"),
+        ([12, 24], "most on the second"),
+        ([16, 2, 16], "not on the small one"),
+        ([10, 10, 10], "all three"),
+    ],
+)
+def test_what_one_gpu_does_not_hold_is_split_by_what_each_has_free_before_anything_else_gives_way(
+    models, sizes_gib, gpus
+):
+    plan, machine = planned_on(models, sizes_gib)
+    elsewhere, memory = plan.target.options.gpu_layers, plan.memory()
+    fit = plan.fit(machine)
+
+    assert choice(plan) == ("float", "float", 8192) and not plan.refusal
+    assert all(needed <= gpu.free_bytes for needed, gpu in fit.needs)
+    assert {
+        "one": elsewhere == (),
+        "even": elsewhere[:1] > (17,) and len(elsewhere) == 1,
+        "most on the second": elsewhere[:1] > (24,),
+        "not on the small one": elsewhere[:1] == (0,) and elsewhere[1:] > (17,),
+        "all three": len(elsewhere) == 2 and min(elsewhere, default=0) > 11,
+    }[gpus]
+    if elsewhere:
+        shares = [needed / gpu.free_bytes for needed, gpu in fit.needs[:-1] if needed]
+        assert max(shares) - min(shares) < 0.08
+        assert plan.given_way.startswith(f"so that it fits {machine.devices[0].name}: layers split over ")
+        assert f"{memory.other_gpu_bytes[-1] / GIB:.1f} GiB on cuda:{len(elsewhere)}; fits" in plan.text(machine)
+
+
+def test_layers_go_to_main_memory_only_where_all_gpus_are_full(models):
+    plan, machine = planned_on(models, [6, 6], weights="float", draft="")
+    options = plan.target.options
+
+    assert options.cpu_layers > 0 and options.gpu_layers[0] > 0 and not plan.refusal
+    assert all(needed <= device.free_bytes for needed, device in plan.fit(machine).needs)
+    words = f"the first {options.cpu_layers} layers in main memory, the next {options.gpu_layers[0]} layers on cuda:1"
+    assert words in plan.text(machine)
+
+
+def test_layers_that_a_person_placed_on_gpus_stay_there(models):
+    plan, _machine = planned_on(models, [24, 24], place="cpu:2,cuda:1:12")
+    none, _machine = planned_on(models, [16, 16], place="none")
+    alone = planned(models, 24)
+
+    assert plan.target.options.places == [("cpu", 2), ("cuda:1", 12)] and not plan.given_way
+    assert none.target.options.places == [] and "int8 weights" in none.given_way
+    weights = alone.memory().weight_bytes - plan.memory().weight_bytes
+    assert weights == 14 * 2 * sum(rows * columns for rows, columns in layer_shapes())
+
+
+@each_row(
+    "place, says",
+    [
+        ("cuda:2:4", "--place cuda:2:4 names a GPU that torch does not find: here are 2"),
+        ("cpu:20,cuda:1:16", "it has 36 layers, and --place cpu:20,cuda:1:16 leaves none for the first GPU"),
+    ],
+)
+def test_a_place_that_this_machine_does_not_have_is_refused(models, place, says):
+    assert says in planned_on(models, [24, 24], place=place)[0].refusal
+
+
 def test_a_network_with_recurrent_layers_is_not_split():
     profile = Profile().override({"models.target": "Qwen/Qwen3.8-27B", "models.heads": [], "models.draft": ""})
     machine = Machine((simulated_gpu(8), CPU_MEMORY))
 
     assert "does not fit" in plan_for_machine(profile, machine).refusal
     pinned = plan_for_machine(profile.override({"models.place": "cpu:4"}), machine)
-    assert "its layers cannot be in main memory beside a GPU; use --place none" in pinned.refusal
+    assert "its layers cannot be on several devices; use --place none" in pinned.refusal
 
 
 def test_the_layers_of_a_mixture_take_their_experts_along():
@@ -287,7 +359,7 @@ def test_a_known_model_that_does_not_fit_is_refused_before_it_is_downloaded(monk
     machine = Machine((simulated_gpu(8), CPU_MEMORY))
 
     with pytest.raises(ModelError, match="does not fit: it takes"):
-        plan_that_fits(profile, GPU, machine.device_of, lambda *_: pytest.fail("it was downloaded"))
+        plan_that_fits(profile, GPU, machine.devices_of, lambda *_: pytest.fail("it was downloaded"))
 
 
 @pytest.fixture

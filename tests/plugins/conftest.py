@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,6 +67,28 @@ def installed_plugin(source: Path, folder: Path) -> Iterator[None]:
         rediscover()
         yield
     rediscover()
+
+
+def plugin_site(conftest: str, *others: str, is_for_children: bool = False) -> Any:
+    """A fixture of all tests beside a conftest: its plugin and others of ours are installed; the folder that says so.
+
+    `is_for_children`: also for the processes that tests start.
+    """
+    plugin = Path(conftest).parents[1]
+    beside = [plugin.with_name(f"specchat-{name}") for name in others]
+
+    @pytest.fixture(autouse=True, scope="module")
+    def site(tmp_path_factory):
+        folder = tmp_path_factory.mktemp("site")
+        for each in beside:
+            write_metadata(each, folder)
+        with installed_plugin(plugin, folder), pytest.MonkeyPatch.context() as patch:
+            if is_for_children:
+                import_path = folder, plugin.parents[1], plugin, *beside, plugin / "tests"
+                patch.setenv("PYTHONPATH", os.pathsep.join(map(str, import_path)))
+            yield folder
+
+    return site
 
 
 def host_that_sees(folders: Sequence[str]) -> tuple[str, ...]:

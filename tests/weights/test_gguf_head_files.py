@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import replace
 
 import pytest
@@ -14,7 +13,8 @@ from specchat.errors import ModelError
 from specchat.hub.architecture import HEAD
 from specchat.hub.find_models import find_model
 from specchat.hub.safetensors_headers import read_architecture
-from specchat.weights.gguf.gguf_families import FAMILIES_FILE
+from specchat.own_tables import own_tables
+from specchat.weights.gguf import gguf_families
 from tests.drafters.published import logits_of, published
 from tests.gguf_models import finished
 
@@ -49,7 +49,7 @@ def write_eagle3(path, golden, **extra):
     writer.add_float32("eagle3.attention.layer_norm_rms_epsilon", config["rms_norm_eps"])
     writer.add_float32("eagle3.rope.freq_base", config.get("rope_theta", 10000.0))
     writer.add_array("eagle3.target_layers", [2, 3, 3])
-    layer = tomllib.loads(FAMILIES_FILE.read_text(encoding="utf-8"))["heads"]["eagle3"]["layer"]
+    layer = own_tables(gguf_families.__file__)["heads"]["eagle3"]["layer"]
     names = {f"midlayer.{name}": f"blk.0.{part}" for part, name in layer.items()} | TABLES
     for name, tensor in (golden.head | extra).items():
         stored = tensor

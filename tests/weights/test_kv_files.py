@@ -61,7 +61,7 @@ def test_a_text_gets_its_rows_back(files):
 
 
 def test_rows_of_layers_in_main_memory_stay_apart_and_fit_no_other_place(tmp_path):
-    split = replace(LAYOUT, cpu_layers=1)
+    split = replace(LAYOUT, places=((LAYOUT.device, 1),))
     text = TextRows(list(range(10)), {shape: stack + len(shape) for shape, stack in allocate_stacks(split, 9).items()})
     files = KVFiles(tmp_path / "kv", "model", lambda found: forms_of(found.stacks) == forms_of(text.stacks))
     files.store("one", text, BUDGET)

@@ -17,6 +17,7 @@ from specchat_bench.gpu.experts import expert_pass_lines, expert_product_lines
 from specchat_bench.gpu.gpu_bench import GpuBench
 from specchat_bench.gpu.hybrids import hybrid_lines
 from specchat_bench.gpu.kernels import block_kernels, check_lines, own_kernels
+from specchat_bench.gpu.sections import MEASURES, gpu_sections
 from tests.fake_gpu import FakeGpu, fake_gpu
 from tests.triton_interpreter import IS_INTERPRETED, interpreted_kernels
 
@@ -59,6 +60,15 @@ def test_experts_have_a_small_error_and_the_bits_of_a_row_alone():
     assert [line for line in lines if "error message" in line] == []
     assert len(lines) == 8 and all(line["error"] < 0.005 for line in lines)  # type: ignore[operator]
     assert {line["own bits in batches of"] for line in lines} == {"all"}
+
+
+def test_tiles_of_experts_are_tried_on_request():
+    lines = list(MEASURES["tiles"][1](GpuBench.of(torch.device("cuda"))))
+
+    assert [line for line in lines if "error message" in line] == []
+    assert len({line["what"] for line in lines}) == len(lines) >= 2 * 4
+    assert {line["us 1"] for line in lines} == {None}
+    assert "tiles" not in [each.name for each in gpu_sections()]
 
 
 def test_mixtures_of_experts_have_graphs(monkeypatch):

@@ -171,8 +171,10 @@ def _kv_layer(spec: HeadSpec, target: Model, windows: Sequence[int | None], inde
     if found != size or spec.dimensions.heads % kv_heads:
         kind = "sliding" if is_sliding else "full"
         raise ModelError(f"{spec.source}: it reads keys of {size} numbers in {kind} attention, which the target lacks")
-    if same[-1] < target.pool.layout.cpu_layers:
-        raise ModelError(f"{spec.source}: it reads keys of layer {same[-1]}, which is in main memory; use --place none")
+    if same[-1] < target.pool.layout.placed_layers:
+        raise ModelError(
+            f"{spec.source}: it reads keys of layer {same[-1]}, which is not on the target's device; use --place none"
+        )
     return same[-1]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import replace
 
 import torch
@@ -11,7 +10,8 @@ from plugin_heads import published
 
 from specchat.drafters.heads.detect import inspect_head
 from specchat.hub.find_models import find_model
-from specchat.weights.gguf.gguf_families import FAMILIES_FILE
+from specchat.own_tables import own_tables
+from specchat.weights.gguf import gguf_families
 from tests.gguf_models import finished
 
 SIZES = {
@@ -29,7 +29,7 @@ def write_dflash(path, golden):
     writer.add_float32("dflash.rope.freq_base", config["rope_parameters"]["rope_theta"])
     writer.add_array("dflash.target_layers", [each + 1 for each in config["dflash_config"]["target_layer_ids"]])
     writer.add_uint32("tokenizer.ggml.mask_token_id", config["dflash_config"]["mask_token_id"])
-    head = tomllib.loads(FAMILIES_FILE.read_text(encoding="utf-8"))["heads"]["dflash"]
+    head = own_tables(gguf_families.__file__)["heads"]["dflash"]
     parts, tables = ({name: part for part, name in head[key].items()} for key in ("layer", "names"))
     for name, tensor in golden.head.items():
         part = name.removesuffix(".weight")

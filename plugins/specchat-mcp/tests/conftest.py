@@ -1,22 +1,15 @@
 """The plugin as an installation leaves it, and servers that end with the tests."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
 import pytest
 
 from specchat_mcp.servers import McpServers
-from tests.plugins.conftest import installed_plugin
+from tests.plugins.conftest import plugin_site
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `started_servers`
-
-
-@pytest.fixture(autouse=True, scope="module")
-def installed(tmp_path_factory):
-    with installed_plugin(Path(__file__).parents[1], tmp_path_factory.mktemp("site")):
-        yield
+installed = plugin_site(__file__)
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,6 @@ calls: results that were not sent go along with the next question, so the conver
 wrong (broken JSON, an unknown name, arguments that do not match) goes back to it a few times.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

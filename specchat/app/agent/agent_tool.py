@@ -5,8 +5,6 @@ Also a call and its outcome in one line, for every front end that prints lines.
 A tool does not ask for consent; its caller does, before it calls `run` (`call_consent.py`).
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ write goes through the undo store. Where an editor has the file, the change is o
 editor writes it.
 """
 
-from __future__ import annotations
-
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping

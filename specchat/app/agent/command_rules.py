@@ -5,14 +5,12 @@ rule that allows looks at one command, word by word, and its wildcards cover no 
 knows what a program does: `python -c` and `make` run what they are told.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
 from specchat.syntax.languages import language_tables
 from specchat.syntax.shell_commands import UNKNOWN, shell_commands
@@ -21,7 +19,7 @@ WILDCARDS = re.compile(r"[*?\[]")
 # With one of these a line is more than one program with arguments, so "pytest*" must not cover "pytest; rm -r .".
 SHELL_CHARACTERS = re.compile(r"[;&|<>`$(){}\n\r%^\\]")
 MAX_COMMANDS, MAX_WORDS = 1000, 200  # in a line with those that other commands start, and of one that starts others
-TABLES = language_tables(Path(__file__).with_suffix(".toml"))
+TABLES = language_tables(__file__)
 SHELLS, OTHER_RUNNERS, REDEFINING = (
     frozenset(TABLES["programs"][key].split()) for key in ("shells", "runners", "redefining")
 )

@@ -4,8 +4,6 @@ AGENTS.md holds instructions of its author, so the user is asked once for each c
 the decision is in the same store. Without a person it is left out. Either way a line says so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

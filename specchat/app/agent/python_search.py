@@ -4,8 +4,6 @@ A process of its own, because a regular expression may take for ever and a threa
 path:line:text.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """Tools that read the project: `read`, `list` and `search`. They need no consent, and see nothing outside of it."""
 
-from __future__ import annotations
-
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

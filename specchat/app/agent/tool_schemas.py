@@ -4,8 +4,6 @@ A schema of another program may have regular expressions and references that tak
 ended: such a schema is checked in a process of its own, which runs this file.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -5,10 +5,8 @@ mixture of experts; other names, latent attention and other routings are of a pl
 """
 
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from specchat.drafters.eagle.head import EagleHead
@@ -26,6 +24,7 @@ from specchat.engine.model import FINAL_NORM, Model
 from specchat.errors import ModelError
 from specchat.forward.llama.moe import Routing
 from specchat.forward.llama.rope import Rope
+from specchat.own_tables import own_tables
 from specchat.plugins.own_plugins import install_line
 from specchat.weights.fp8_checkpoints import SCALE_INV_SUFFIX, Fp8TensorFiles, block_shape_from_config
 from specchat.weights.tensor_files import TensorFiles, WeightLoader
@@ -51,7 +50,7 @@ class NamingScheme:
 
 NAMING_SCHEMES = tuple(
     NamingScheme(**table | {"wiring": Wiring(**table["wiring"])})
-    for table in tomllib.loads(Path(__file__).with_name("mtp_names.toml").read_text(encoding="utf-8"))["schemes"]
+    for table in own_tables(__file__, "mtp_names.toml")["schemes"]
 )
 OTHER_QUANT_SUFFIXES = (".weight_scale", ".weight_packed", ".qweight", ".absmax")
 ZERO_CENTERED_NORM_FAMILIES = ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text")

@@ -5,8 +5,6 @@ them, and heads of plugins other attention. The inputs of the layers and the use
 head and are not here.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn import functional

@@ -1,7 +1,5 @@
 """The interface of a loaded head, and what its self-test gives it to predict from."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Loads the network of a head for its target."""
 
-from __future__ import annotations
-
 import torch
 
 from specchat.devices import FLOAT_FORMAT

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 
-from specchat.forward.linear.block_linear import BLOCK_TYPES, LOW_BITS, NF4_CODES, BlockType
+from specchat.forward.linear.block_linear import BLOCK_TYPES, LOW_BITS, NF4_CODES, BlockType, CodeForm
 
 LOW_HALVES, HIGH_HALVES = "0x5410", "0x7632"  # of two words, for `prmt`
 BFLOAT16, FLOAT16 = ("bf16x2", 7, 127), ("f16x2", 10, 15)  # name, bits of a mantissa, bias of an exponent
@@ -42,7 +42,7 @@ def _assembly(kind: BlockType, place: int, name: str, mantissa_bits: int, bias: 
         return [f"mov.b32 c, {number(-subtracted)};", f"fma.rn.{name} {register}, {register}, one, c;"]
 
     lines = [f"mov.b32 one, {number(1)};", f"prmt.b32 t, $1, $2, {halves};", *moved("t", shift)]
-    if kind.is_e2m1:  # its three bits where exponent and mantissa meet, and its sign
+    if kind.form is CodeForm.E2M1:  # its three bits where exponent and mantissa meet, and its sign
         lines += ["and.b32 u, t, 0x00080008;", "shl.b32 u, u, 12;", *moved("t", 1 - mantissa_bits)]
         lines += [masked("t", 7 << (mantissa_bits - 1), "u"), f"mov.b32 u, {NOTHING};"]
         return _block([*lines, f"mov.b32 c, {number(2.0**bias)};", f"fma.rn.{name} $0, t, c, u;"])

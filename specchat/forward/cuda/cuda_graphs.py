@@ -69,10 +69,10 @@ class GraphSettings:
 
 
 @dataclass(frozen=True)
-class GraphedNetwork:
+class GraphedNetwork(Generic[Result]):
     """What is captured."""
 
-    compute: Callable[[Tensor, ForwardBatch, DeviceNoise, ForwardDepth], PassOutput]  # from such rows
+    compute: Callable[[Tensor, ForwardBatch, DeviceNoise, ForwardDepth], Result]  # from such rows
     no_rows: Callable[[ForwardDepth], Tensor]  # with the size and dtype of those of a depth, on the device [0, D]
     windows: frozenset[int | None]  # sliding windows of the layers
     attention_mask: Callable[[Tensor, int | None], AttentionMask]  # of the rows that each row sees, and a window
@@ -80,19 +80,19 @@ class GraphedNetwork:
     recurrent_pass: Callable[[Tensor], RecurrentPass | None] = lambda _ancestors: None  # of nodes with these ancestors
 
 
-class CudaGraphs:
-    """The graphs of a network over the KV arena of its model. Exact passes all have one number of rows."""
+class CudaGraphs(Generic[Result]):
+    """The graphs of a network, or of a part of it, over the KV arena of its model. Exact passes all have one width."""
 
-    def __init__(self, capture: Capture, arena: KVArena, network: GraphedNetwork, *, exact: bool) -> None:
+    def __init__(self, capture: Capture, arena: KVArena, network: GraphedNetwork[Result], *, exact: bool) -> None:
         self.capture, self.arena, self.sizes = capture, arena, (EXACT_ROWS,) if exact else GRAPH_WIDTHS
         self.is_disabled = False
         self._network = network
-        self._graphs: dict[tuple[ForwardDepth, int], CapturedFunction[PassOutput]] = {}
+        self._graphs: dict[tuple[ForwardDepth, int], CapturedFunction[Result]] = {}
 
     @torch.inference_mode()
     def run(
         self, nodes: Nodes, rows: Tensor, cache: KVCache, depth: ForwardDepth, noise: NoiseInputs = NO_NOISE
-    ) -> PassOutput | None:
+    ) -> Result | None:
         """The output of these nodes, padded; None when they are too many for a graph, or none can be captured.
 
         rows: their embeddings, or what earlier layers made of them [N, D]
@@ -131,11 +131,11 @@ class CudaGraphs:
     def __len__(self) -> int:
         return len(self._graphs)
 
-    def _graph(self, depth: ForwardDepth, width: int) -> CapturedFunction[PassOutput]:
+    def _graph(self, depth: ForwardDepth, width: int) -> CapturedFunction[Result]:
         key = depth, width
         if key not in self._graphs:
 
-            def compute(numbers: Tensor, rows: Tensor) -> PassOutput:
+            def compute(numbers: Tensor, rows: Tensor) -> Result:
                 batch = self._forward_batch(numbers, width)
                 noise = device_noise(numbers[2:HEADER_NUMBERS], numbers[HEADER_NUMBERS + 2 * width :])
                 return self._network.compute(rows, batch, noise, depth)

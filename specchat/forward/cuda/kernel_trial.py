@@ -4,8 +4,6 @@ Not every torch for CUDA comes with Triton, and no kernel is trusted before it h
 Where Triton uses no tensor cores, a kernel that is right may be slower than torch, so there it is timed as well.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable

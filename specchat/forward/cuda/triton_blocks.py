@@ -28,7 +28,7 @@ from specchat.forward.linear.block_linear import BLOCK_TYPES, E2M1_SCALE, NF4_CO
 
 # Without assembly, a code becomes the mantissa of 2**23, which is subtracted: conversions of integers are slower.
 _ONE_BITS, _ONE = tl.constexpr(0x4B000000), tl.constexpr(2.0**23)
-_INTEGER, _E2M1, _NF4 = (tl.constexpr(each) for each in range(3))  # forms of codes
+_E2M1, _NF4 = (tl.constexpr(BLOCK_TYPES[each].form.value) for each in ("MXFP4", "NF4"))
 _E2M1_SCALE, _CHUNKS = tl.constexpr(E2M1_SCALE), tl.constexpr(NUMBERS_IN_WORD)
 _SCALE_OFFSET = tl.constexpr(float(BLOCK_TYPES["Q6_K"].scale_offset))
 _TO_BFLOAT16, _TO_FLOAT16 = tl.constexpr(code_assembly(BFLOAT16)), tl.constexpr(code_assembly(FLOAT16))
@@ -143,16 +143,17 @@ def _add_chunk(
 
 @triton.jit(do_not_specialize=["count", "blocks", "split_blocks", "choices"])
 def _block_kernel(
-    rows, low, high, factors, bias, out, count, outputs, inputs, blocks, split_blocks, pairs, choices,
+    rows, low, high, factors, bias, out, parts, ended, count, outputs, inputs, blocks, split_blocks, pairs, choices,
     GROUP_CHUNKS: tl.constexpr, FACTOR_WORDS: tl.constexpr, WORDS: tl.constexpr, TYPE: tl.constexpr,
     HIGH_BITS: tl.constexpr, OFFSET: tl.constexpr, FORM: tl.constexpr, HAS_SCALES: tl.constexpr,
     PLANES: tl.constexpr, BLOCK: tl.constexpr, DOTS: tl.constexpr, IS_EVEN: tl.constexpr, HAS_BIAS: tl.constexpr,
-    HAS_PTX: tl.constexpr, IS_GROUPED: tl.constexpr,
+    HAS_SPLITS: tl.constexpr, HAS_PTX: tl.constexpr, IS_GROUPED: tl.constexpr,
 ):  # fmt: skip
     """A chunk is the inputs of one number of each of WORDS words; a group has GROUP_CHUNKS chunks.
 
-    `out` gets what each split computes, in its dtype. Where all sizes are multiples of the tile's, no load is masked.
-    With IS_GROUPED, the weights of experts lie one after the other, and a program takes 16 rows of one of them.
+    `parts` gets what each split computes, and `ended` counts those of a tile that have ended. Where all sizes are
+    multiples of the tile's, no load is masked. With IS_GROUPED, the weights of experts lie one after the other, and a
+    program takes 16 rows of one of them.
     """
     output = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     split = tl.program_id(1)
@@ -205,7 +206,10 @@ def _block_kernel(
                     total_3 = _add_chunk(
                         rows, row + 48, count, place, inputs, codes, scale, minimum, total_3, IS_EVEN, PLANES == 2
                     )
-    store_tiles(out, bias, total_0, total_1, total_2, total_3, split, to, count, output, outputs, DOTS, HAS_BIAS)
+    store_tiles(
+        out, parts, ended, bias, total_0, total_1, total_2, total_3, blocks, to, count, output, outputs, DOTS, HAS_BIAS,
+        HAS_SPLITS,
+    )  # fmt: skip
 
 
 def block_product(rows: Tensor, weight: BlockWeight, bias: Tensor | None) -> Tensor:
@@ -215,11 +219,10 @@ def block_product(rows: Tensor, weight: BlockWeight, bias: Tensor | None) -> Ten
 
 def tiled_blocks(weight: BlockWeight) -> TiledWeight:
     kind, low, (blocks, outputs, words) = weight.kind, weight.low, weight.low.shape[-3:]
-    form = _E2M1 if kind.is_e2m1 else _NF4 if kind.is_nf4 else _INTEGER
     constants = {
         "GROUP_CHUNKS": kind.group // words, "FACTOR_WORDS": weight.factors.shape[-2], "WORDS": words,
         "TYPE": TYPE_NAMES.index(weight.type_name), "HIGH_BITS": kind.high_bits, "OFFSET": float(kind.offset),
-        "FORM": form.value, "HAS_SCALES": kind.has_scales,
+        "FORM": kind.form.value, "HAS_SCALES": kind.has_scales,
         "PLANES": kind.planes, "HAS_PTX": has_assembly(),
     }  # fmt: skip
     tensors = low, low if weight.high is None else weight.high, weight.factors

@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from specchat.forward.cuda.triton_blocks import tiled_blocks
-from specchat.forward.cuda.triton_linear import DOT_ROWS, OPTIONS, PairTiles, TiledWeight, tiled, tiled_floats
+from specchat.forward.cuda.triton_linear import DOT_ROWS, OPTIONS, TiledWeight, tiled, tiled_floats
 from specchat.forward.linear.block_linear import BlockLinear
 from specchat.forward.linear.byte_linear import ByteLinear
 from specchat.forward.linear.expert_linear import ExpertLinear, RowsByExpert
@@ -66,7 +66,7 @@ def _sum_kernel(parts, weights, out, size, choices, BLOCK: tl.constexpr):
 class ExpertPairs:
     """The chosen experts of each row, on the device: what `RowsByExpert` is on the host."""
 
-    tiles: PairTiles
+    tiles: Tensor  # of pairs of one expert each, as `grouped_product` reads them
     choices: int  # of a row
 
     @classmethod
@@ -75,7 +75,7 @@ class ExpertPairs:
         experts, count = chosen.contiguous().view(-1), chosen.numel()
         tiles = torch.empty(count, 1 + DOT_ROWS, dtype=torch.int32, device=chosen.device)
         _tile_kernel[(count,)](experts, tiles, count, BLOCK=triton.next_power_of_2(count), **OPTIONS)
-        return cls(PairTiles(tiles, experts), chosen.shape[1])
+        return cls(tiles, chosen.shape[1])
 
     def gather(self, rows: Tensor) -> Tensor:
         return rows
@@ -85,7 +85,7 @@ class ExpertPairs:
 
     def product(self, stack: QuantLinear, rows: Tensor) -> Tensor:
         """Each row times the weights of its experts, or each pair times that of its own. -> [N * choices, out]"""
-        parts = [each.grouped_product(rows, bias, self.tiles, self.choices) for each, bias in _tiled_parts(stack)]
+        parts = [each.grouped_product(rows, bias, self.tiles, self.choices) for each, bias in tiled_parts(stack)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
     def weighted_sum(self, outputs: Tensor, weights: Tensor) -> Tensor:
@@ -96,7 +96,7 @@ class ExpertPairs:
         return out
 
 
-def _tiled_parts(stack: QuantLinear) -> list[tuple[TiledWeight, Tensor | None]]:
+def tiled_parts(stack: QuantLinear) -> list[tuple[TiledWeight, Tensor | None]]:
     """The weights of a stack, one above the other, with their biases."""
     if isinstance(stack, FloatLinear):
         return [(tiled_floats(stack.weight), stack.bias)]
@@ -112,7 +112,7 @@ def _tiled_parts(stack: QuantLinear) -> list[tuple[TiledWeight, Tensor | None]]:
 def are_right(linear: ExpertLinear, dtype: torch.dtype) -> bool:
     """Whether results are those of the layers alone, and a row is the same alone. All rows share their first expert."""
     assert linear.stack is not None, "experts without one are not tried"
-    count, (weight, _bias) = len(linear.experts), _tiled_parts(linear.stack)[0]
+    count, (weight, _bias) = len(linear.experts), tiled_parts(linear.stack)[0]
     others = torch.arange(SAMPLE_ROWS) % max(count - 1, 1) + 1
     chosen = torch.stack((torch.zeros_like(others), others), dim=1)[:, :count].to(weight.tensors[0].device)
     rows = sample_tensor(dtype, SAMPLE_ROWS, weight.inputs).to(chosen.device)

@@ -2,8 +2,8 @@
 
 A program takes some outputs, a part of the inputs (a split) and up to FEW_ROWS rows, so weights are read once for all
 of them. Tensor cores multiply 16 rows at a time whatever the number of rows; the splits depend on the shape of the
-weight and on the GPU alone, and a second kernel adds them in their order. So a row has the same bits in every pass of
-up to FEW_ROWS rows, and with 8 bits in every pass. Knows tensors; knows no layer.
+weight and on the GPU alone, and the program that ends last adds them in their order, in the same launch. So a row has
+the same bits in every pass of up to FEW_ROWS rows, and with 8 bits in every pass. Knows tensors; knows no layer.
 """
 
 # The arguments of a kernel have types that only Triton knows.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -27,7 +27,7 @@ from specchat.forward.linear.byte_linear import BYTES_IN_WORD, ByteWeight
 from specchat.forward.linear.int4_linear import NUMBERS_IN_WORD, Int4Weight
 
 FEW_ROWS, DOT_ROWS = 64, 16
-ADDED_NUMBERS = 256  # of a program that adds splits
+LEAST_TILES = 1024  # that are counted in one tensor
 OPTIONS = {"enable_fp_fusion": False}  # the default depends on the version of Triton
 
 # Two neighbouring words at once: four bits become the mantissa of 128 (bfloat16) or 1024 (float16), of which 128 or
@@ -111,15 +111,16 @@ def pair_tile(pairs, count, choices, blocks):  # noqa: ANN201
 
 @triton.jit(do_not_specialize=["count", "blocks", "split_blocks", "choices"])
 def _packed_kernel(
-    rows, words, groups, bias, out, count, outputs, inputs, blocks, split_blocks, pairs, choices, group_numbers,
-    KIND: tl.constexpr, GROUP_CHUNKS: tl.constexpr, CHUNKS: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
-    DOTS: tl.constexpr, IS_EVEN: tl.constexpr, HALF_SCALES: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_PTX: tl.constexpr,
-    IS_GROUPED: tl.constexpr,
+    rows, words, groups, bias, out, parts, ended, count, outputs, inputs, blocks, split_blocks, pairs, choices,
+    group_numbers, KIND: tl.constexpr, GROUP_CHUNKS: tl.constexpr, CHUNKS: tl.constexpr, WORDS: tl.constexpr,
+    BLOCK: tl.constexpr, DOTS: tl.constexpr, IS_EVEN: tl.constexpr, HALF_SCALES: tl.constexpr, HAS_BIAS: tl.constexpr,
+    HAS_SPLITS: tl.constexpr, HAS_PTX: tl.constexpr, IS_GROUPED: tl.constexpr,
 ):  # fmt: skip
     """A chunk is the inputs of one number of each of WORDS words; a group has GROUP_CHUNKS chunks.
 
-    `out` gets what each split computes, in its dtype. Where all sizes are multiples of the tile's, no load is masked.
-    With IS_GROUPED, the weights of experts lie one after the other, and a program takes 16 rows of one of them.
+    `parts` gets what each split computes, and `ended` counts those of a tile that have ended. Where all sizes are
+    multiples of the tile's, no load is masked. With IS_GROUPED, the weights of experts lie one after the other, and a
+    program takes 16 rows of one of them.
     """
     output = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     split = tl.program_id(1)
@@ -174,53 +175,68 @@ def _packed_kernel(
                 if DOTS > 2:
                     total_2 += partial_2 * scale
                     total_3 += partial_3 * scale
-    store_tiles(out, bias, total_0, total_1, total_2, total_3, split, to, count, output, outputs, DOTS, HAS_BIAS)
+    store_tiles(
+        out, parts, ended, bias, total_0, total_1, total_2, total_3, blocks, to, count, output, outputs, DOTS, HAS_BIAS,
+        HAS_SPLITS,
+    )  # fmt: skip
 
 
 @triton.jit
 def store_tiles(  # noqa: ANN201
-    out, bias, total_0, total_1, total_2, total_3, split, row, count, output, outputs,
-    DOTS: tl.constexpr, HAS_BIAS: tl.constexpr,
+    out, parts, ended, bias, total_0, total_1, total_2, total_3, blocks, row, count, output, outputs,
+    DOTS: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_SPLITS: tl.constexpr,
 ):  # fmt: skip
-    """What a program has computed, 16 rows in each total."""
-    first = split.to(tl.int64) * count
-    is_output = output < outputs
-    if HAS_BIAS:
-        bias_of_output = tl.load(bias + output, mask=is_output, other=0.0).to(tl.float32)[None, :]
-        total_0 += bias_of_output
-        total_1 += bias_of_output
-        total_2 += bias_of_output
-        total_3 += bias_of_output
-    _store(out, total_0, first, row, count, output, outputs)
-    if DOTS > 1:
-        _store(out, total_1, first, row + 16, count, output, outputs)
-    if DOTS > 2:
-        _store(out, total_2, first, row + 32, count, output, outputs)
-        _store(out, total_3, first, row + 48, count, output, outputs)
+    """What a program has computed, 16 rows in each total; where it is a part, the last one to end adds all parts."""
+    if not HAS_SPLITS:
+        _store_tiles(out, bias, total_0, total_1, total_2, total_3, row, count, output, outputs, DOTS, HAS_BIAS)
+    else:
+        size = count.to(tl.int64) * outputs
+        part = parts + tl.program_id(1) * size
+        _store_tiles(part, bias, total_0, total_1, total_2, total_3, row, count, output, outputs, DOTS, False)
+        tl.debug_barrier()  # a part is counted after all threads have stored theirs
+        if blocks > 0:
+            _add_parts(out, parts, ended, bias, size, row, count, output, outputs, DOTS, HAS_BIAS)
 
 
 @triton.jit
-def _store(out, total, first, row, count, output, outputs):
-    to = out + (first + row)[:, None] * outputs + output[None, :]
-    tl.store(to, total.to(out.dtype.element_ty), mask=(row < count)[:, None] & (output < outputs)[None, :])
-
-
-@triton.jit(do_not_specialize=["numbers"])
-def _add_splits_kernel(
-    splits, bias, out, experts, numbers, outputs, SPLITS: tl.constexpr, BLOCK: tl.constexpr, HAS_BIAS: tl.constexpr,
-    IS_GROUPED: tl.constexpr,
+def _add_parts(
+    out, parts, ended, bias, size, row, count, output, outputs, DOTS: tl.constexpr, HAS_BIAS: tl.constexpr
 ):  # fmt: skip
-    """`numbers`: of a split. `experts`: of each row, where each has a bias."""
-    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    is_number = place < numbers
-    total = tl.load(splits + place, mask=is_number, other=0.0)
-    for split in tl.static_range(1, SPLITS):
-        total += tl.load(splits + split * numbers.to(tl.int64) + place, mask=is_number, other=0.0)
+    """In their order, where the part of this program is the last one of its tile."""
+    counter = ended + tl.program_id(2) * tl.num_programs(0) + tl.program_id(0)
+    if tl.atomic_add(counter, 1, sem="acq_rel") == tl.num_programs(1) - 1:
+        tl.store(counter, 0)  # for the next launch
+        for dot in range(DOTS):
+            row_of_dot = row + 16 * dot
+            place = parts + row_of_dot.to(tl.int64)[:, None] * outputs + output[None, :]
+            is_number = (row_of_dot < count)[:, None] & (output < outputs)[None, :]
+            # first-level caches do not see what other multiprocessors wrote; some parts are on their way together
+            total = tl.load(place, mask=is_number, other=0.0, cache_modifier=".cg")
+            for split in tl.range(1, tl.num_programs(1), loop_unroll_factor=4):
+                total += tl.load(place + split * size, mask=is_number, other=0.0, cache_modifier=".cg")
+            _store(out, bias, total, row_of_dot, count, output, outputs, HAS_BIAS)
+
+
+@triton.jit
+def _store_tiles(
+    out, bias, total_0, total_1, total_2, total_3, row, count, output, outputs,
+    DOTS: tl.constexpr, HAS_BIAS: tl.constexpr,
+):  # fmt: skip
+    _store(out, bias, total_0, row, count, output, outputs, HAS_BIAS)
+    if DOTS > 1:
+        _store(out, bias, total_1, row + 16, count, output, outputs, HAS_BIAS)
+    if DOTS > 2:
+        _store(out, bias, total_2, row + 32, count, output, outputs, HAS_BIAS)
+        _store(out, bias, total_3, row + 48, count, output, outputs, HAS_BIAS)
+
+
+@triton.jit
+def _store(out, bias, total, row, count, output, outputs, HAS_BIAS: tl.constexpr):
+    is_output = output < outputs
     if HAS_BIAS:
-        if IS_GROUPED:
-            bias += tl.load(experts + place // outputs, mask=is_number, other=0) * outputs
-        total += tl.load(bias + place % outputs, mask=is_number, other=0.0).to(tl.float32)
-    tl.store(out + place, total.to(out.dtype.element_ty), mask=is_number)
+        total += tl.load(bias + output, mask=is_output, other=0.0).to(tl.float32)[None, :]
+    to = out + row.to(tl.int64)[:, None] * outputs + output[None, :]
+    tl.store(to, total.to(out.dtype.element_ty), mask=(row < count)[:, None] & is_output[None, :])
 
 
 KINDS = {None: _UINT4.value, torch.int8: _INT8.value, torch.float8_e4m3fn: _E4M3.value}  # by the dtype of the numbers
@@ -272,12 +288,10 @@ def _hardware(device: torch.device) -> tuple[bool, int]:
     return (compute_capability(device) >= TENSOR_CORES, multiprocessors(device)) if _is_compiled() else (True, 16)
 
 
-@dataclass(frozen=True)
-class PairTiles:
-    """The pairs of a row and one of its experts, 16 of the same expert in a tile."""
-
-    tiles: Tensor  # int32 [pairs, 1 + DOT_ROWS]: the expert, -1 in an empty tile; its pairs, then their number
-    experts: Tensor  # [pairs]: of each
+@cache
+def ended_splits(device: torch.device, tiles: int) -> Tensor:
+    """Zeros, as every launch leaves them. Launches that share them run one after the other, as in one stream."""
+    return torch.zeros(tiles, dtype=torch.int32, device=device)
 
 
 @dataclass(frozen=True)
@@ -302,37 +316,37 @@ class TiledWeight:
         )
         return self.product_of(rows, bias, tile_for(len(rows), rows.dtype, has_tensor_cores), splits)
 
-    def grouped_product(self, rows: Tensor, bias: Tensor | None, pairs: PairTiles, choices: int) -> Tensor:
-        """Each pair's row times the weight of its expert. [N, in], or of all pairs -> [N * choices, out]"""
+    def grouped_product(self, rows: Tensor, bias: Tensor | None, pairs: Tensor, choices: int) -> Tensor:
+        """Each pair's row times the weight of its expert. [N, in], or of all pairs -> [N * choices, out]
+
+        pairs: int32 [pairs, 1 + DOT_ROWS]: the expert of a tile, -1 in an empty one; its pairs, then their number
+        """
         has_tensor_cores, processors = _hardware(rows.device)
         splits = split_count(self.outputs * choices, self.blocks, processors)
         return self.product_of(rows, bias, tile_for(1, rows.dtype, has_tensor_cores), splits, pairs)
 
     def product_of(
-        self, rows: Tensor, bias: Tensor | None, tile: Tile, splits: int, pairs: PairTiles | None = None
+        self, rows: Tensor, bias: Tensor | None, tile: Tile, splits: int, pairs: Tensor | None = None
     ) -> Tensor:
         """The product as a chosen number of splits, each not empty, computes it."""
-        rows, outputs, is_grouped = rows.contiguous(), self.outputs, pairs is not None
-        count = len(pairs.experts) if pairs else len(rows)
-        tiles, experts = (pairs.tiles, pairs.experts) if pairs else (rows, rows)
-        some_bias = self.tensors[0] if bias is None else bias
+        rows, outputs, is_grouped, has_splits = rows.contiguous(), self.outputs, pairs is not None, splits > 1
+        tiles = rows if pairs is None else pairs
+        count, some_bias = len(tiles), self.tensors[0] if bias is None else bias
         has_limit = tile.registers and has_assembly()
         limit = {"maxnreg": tile.registers} if has_limit else {}
         out = rows.new_empty(count, outputs)
-        sums = out if splits == 1 else rows.new_empty(splits, count, outputs, dtype=torch.float32)
         height = count if is_grouped else triton.cdiv(count, DOT_ROWS * tile.dots)
-        self.kernel[(triton.cdiv(outputs, tile.outputs), splits, height)](
-            rows, *self.tensors, some_bias, sums, count, outputs, self.inputs, self.blocks,
+        width, parts, ended = triton.cdiv(outputs, tile.outputs), out, out
+        if has_splits:
+            parts = rows.new_empty(splits, count, outputs, dtype=torch.float32)
+            ended = ended_splits(rows.device, max(triton.next_power_of_2(width * height), LEAST_TILES))
+        self.kernel[(width, splits, height)](
+            rows, *self.tensors, some_bias, out, parts, ended, count, outputs, self.inputs, self.blocks,
             triton.cdiv(self.blocks, splits), tiles, count // max(len(rows), 1), *self.numbers, IS_GROUPED=is_grouped,
-            BLOCK=tile.outputs, DOTS=tile.dots, HAS_BIAS=bias is not None and splits == 1,
+            BLOCK=tile.outputs, DOTS=tile.dots, HAS_BIAS=bias is not None, HAS_SPLITS=has_splits,
             IS_EVEN=outputs % tile.outputs == 0 and self.inputs == self.blocks * self.block_inputs, **self.constants,
             num_warps=tile.warps, num_stages=tile.stages, **limit, **OPTIONS,
         )  # fmt: skip
-        if splits > 1:
-            _add_splits_kernel[(triton.cdiv(out.numel(), ADDED_NUMBERS),)](
-                sums, some_bias, out, experts, out.numel(), outputs, SPLITS=splits, BLOCK=ADDED_NUMBERS,
-                HAS_BIAS=bias is not None, IS_GROUPED=is_grouped, **OPTIONS,
-            )  # fmt: skip
         return out
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import lru_cache, partial
 from itertools import groupby
 
@@ -27,7 +28,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from specchat.forward.linear.linear import QuantLinear, sample_tensor, tensor_bytes, tried_product
+from specchat.forward.linear.linear import QuantLinear, sample_tensor, tried_product
 from specchat.forward.linear.packed_linear import ReorderedLinear, StoredBlocks
 
 NUMBERS_IN_WORD, LOW_BITS = 8, 4
@@ -41,6 +42,12 @@ NF4_CODES = (  # the quantiles of a normal distribution (QLoRA, arXiv 2305.14314
 E2M1_SCALE = 2.0**127  # of twice a number of e2m1 whose bits are the lowest of exponent and mantissa of a float
 PACKED_NUMBERS = 2**21  # that are taken apart at once
 SAMPLE_SHAPE = (128, 5 * 256)  # whole tiles and several splits, as in a model
+
+
+class CodeForm(Enum):
+    """What a code is; the kernel has the numbers."""
+
+    INTEGER, E2M1, NF4 = range(3)  # the others: a float of 4 bits, a place in NF4_CODES
 
 
 @dataclass(frozen=True)
@@ -61,8 +68,7 @@ class BlockType:
     has_minimum: bool = False
     group: int = 32  # inputs that share a scale
     step: int = 32  # inputs of a block, which share a step
-    is_e2m1: bool = False
-    is_nf4: bool = False
+    form: CodeForm = CodeForm.INTEGER
 
     @property
     def planes(self) -> int:
@@ -81,7 +87,7 @@ class BlockType:
 
     @property
     def step_dtype(self) -> torch.dtype:
-        return torch.bfloat16 if self.is_e2m1 else torch.float16
+        return torch.bfloat16 if self.form is CodeForm.E2M1 else torch.float16
 
     def factor_words(self, words: int) -> int:
         """Of an output, for a block of so many words."""
@@ -150,10 +156,6 @@ class BlockWeight:
     def out_features(self) -> int:
         return self.low.shape[1]
 
-    @property
-    def bytes(self) -> int:
-        return tensor_bytes(*(each for each in vars(self).values() if isinstance(each, Tensor)))
-
     def dequantized(self, dtype: torch.dtype, rows: Tensor | None = None) -> Tensor:
         """All rows or some, each number rounded once. [rows, in]"""
 
@@ -164,9 +166,9 @@ class BlockWeight:
         if self.high is not None:
             codes = codes | _numbers(taken(self.high, 1), kind.high_bits) << LOW_BITS
         codes = codes.transpose(0, 1).flatten(1)
-        if kind.is_e2m1:
+        if kind.form is CodeForm.E2M1:
             numbers = ((codes & 7) << 22 | (codes & 8) << 28).view(torch.float32) * E2M1_SCALE
-        elif kind.is_nf4:
+        elif kind.form is CodeForm.NF4:
             numbers = torch.tensor(NF4_CODES, device=codes.device)[codes]
         else:
             numbers = (codes - kind.offset).float()
@@ -205,10 +207,6 @@ class BlockLinear(QuantLinear):
     parts: tuple[BlockWeight, ...]
     bias: Tensor | None
     multiply: BlockMatmul
-
-    @property
-    def bytes(self) -> int:
-        return super().bytes + sum(part.bytes for part in self.parts)
 
     def __call__(self, rows: Tensor, /) -> Tensor:
         heights = [part.out_features for part in self.parts]
@@ -320,6 +318,6 @@ BLOCK_TYPES: Mapping[str, BlockType] = {
     "Q4_K": BlockType(144, _unpack_k, has_minimum=True, step=256),
     "Q5_K": BlockType(176, partial(_unpack_k, has_fifth_bit=True), 1, has_minimum=True, step=256),
     "Q6_K": BlockType(210, _unpack_q6_k, 2, offset=32, group=16, step=256),
-    MXFP4: BlockType(17, _unpack_mxfp4, is_e2m1=True),
-    NF4: BlockType(34, _unpack_nf4, group=64, step=64, is_nf4=True),
+    MXFP4: BlockType(17, _unpack_mxfp4, form=CodeForm.E2M1),
+    NF4: BlockType(34, _unpack_nf4, group=64, step=64, form=CodeForm.NF4),
 }

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from specchat.forward.linear.int4_linear import WORD_COUNTS
-from specchat.forward.linear.linear import PackedWeightLinear, tensor_bytes, tried_product
+from specchat.forward.linear.linear import PackedWeightLinear, tried_product
 
 WORDS, BYTES_IN_WORD = WORD_COUNTS[0], 2
 BLOCK_BYTES = WORDS * BYTES_IN_WORD  # inputs of a block, and bytes of it for an output
@@ -46,10 +46,6 @@ class ByteWeight:
     def groups(self) -> Tensor:
         """The bits of the scales, as the kernel reads them. int32 [1, out]"""
         return self.scales.view(torch.int32).unsqueeze(-2)
-
-    @property
-    def bytes(self) -> int:
-        return tensor_bytes(self.words, self.scales)
 
     def dequantized(self, dtype: torch.dtype) -> Tensor:
         """As floats, each number rounded once. [out, in]"""

@@ -8,18 +8,18 @@ and no file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from specchat.forward.batch import MASK_BITS
 from specchat.forward.cuda.kernel_trial import passes, triton_module
-from specchat.forward.linear.linear import QuantLinear
+from specchat.forward.linear.linear import QuantLinear, with_tensors
 
 if TYPE_CHECKING:
     from specchat.forward.cuda.triton_experts import ExpertPairs
@@ -88,12 +88,12 @@ class ExpertLinear:
         first = next(made)
         if kernels is None or not isinstance(first, kernels.LAYERS):
             return cls((first, *made))
-        stack = _with_tensors(lambda tensor: tensor.new_empty(count, *tensor.shape), first)
+        stack = with_tensors(lambda tensor: tensor.new_empty(count, *tensor.shape), first)
         layout, experts, are_alike = _layout(first), list[QuantLinear](), True
         for place, linear in enumerate(chain([first], made)):
             are_alike = are_alike and _layout(linear) == layout
             move = partial(lambda place, to, tensor: to[place].copy_(tensor), place)
-            experts.append(_with_tensors(move, stack, linear) if are_alike else linear)
+            experts.append(with_tensors(move, stack, linear) if are_alike else linear)
         stacked, key = cls(tuple(experts), stack), (layout, count, dtype)
         if are_alike and key not in tried_layouts:
             tried_layouts[key] = passes(lambda: kernels.are_right(stacked, dtype), "kernels for experts")
@@ -122,23 +122,6 @@ class ExpertLinear:
         return torch.cat([self.experts[expert](part) for expert, part in parts])
 
 
-Layer = TypeVar("Layer")
-
-
-def _with_tensors(change: Callable[..., object], part: Layer, *others: Layer) -> Layer:
-    """A layer, or a part of it, with what `change` makes of each of its tensors, and of those of others like it."""
-    if isinstance(part, Tensor):
-        return cast("Layer", change(part, *others))
-    if isinstance(part, tuple):
-        return cast("Layer", tuple(map(partial(_with_tensors, change), part, *others)))
-    if not is_dataclass(part) or isinstance(part, type):
-        return part
-    names = [each.name for each in fields(part)]
-    return replace(
-        part, **{name: _with_tensors(change, *(getattr(each, name) for each in (part, *others))) for name in names}
-    )
-
-
 def _layout(linear: QuantLinear) -> QuantLinear:
     """Equal for layers whose tensors fit the same stack."""
-    return _with_tensors(lambda tensor: (tensor.shape, tensor.dtype), linear)
+    return with_tensors(lambda tensor: (tensor.shape, tensor.dtype), linear)

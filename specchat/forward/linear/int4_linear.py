@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from specchat.forward.linear.linear import PackedWeightLinear, sample_tensor, tensor_bytes, tried_product
+from specchat.forward.linear.linear import PackedWeightLinear, sample_tensor, tried_product
 
 NUMBERS_IN_WORD, WORD_COUNTS = 4, (64, 32, 16)
 BLOCK_INPUTS = 128
@@ -65,10 +65,6 @@ class Int4Weight:
     @property
     def out_features(self) -> int:
         return self.words.shape[1]
-
-    @property
-    def bytes(self) -> int:
-        return tensor_bytes(self.words, self.groups)
 
     @property
     def group_chunks(self) -> int:

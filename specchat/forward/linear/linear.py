@@ -11,10 +11,11 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import lru_cache
+from copy import copy
+from dataclasses import dataclass, is_dataclass
+from functools import lru_cache, partial
 from itertools import pairwise
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -30,6 +31,7 @@ CHUNK_ELEMENTS = 2**19  # numbers of a weight that are in memory as floats durin
 TILE = 32  # outputs that bitsandbytes computes together on a CPU; chunks have whole tiles
 INPUT_ALIGNMENT = 32  # bfloat16 inputs of a native kernel are whole tiles of AMX
 SAMPLE_ROWS = (1, 2, 7, 16, 17, 33, 64)  # of products on a GPU: one and several tiles of tensor cores
+STATE_OF_BITSANDBYTES = "QuantState"  # the scales of nf4 and more; its class takes a second to import
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.01, torch.bfloat16: 0.05}  # for sums in a different order
 
 
@@ -40,7 +42,7 @@ class QuantLinear(ABC):
 
     @property
     def bytes(self) -> int:
-        return tensor_bytes(*(value for value in vars(self).values() if isinstance(value, Tensor)))
+        return sum(map(bytes_of, vars(self).values()))
 
     @abstractmethod
     def __call__(self, rows: Tensor, /) -> Tensor:
@@ -70,9 +72,6 @@ class WeightSource:
 
 
 class PackedWeight(Protocol):
-    @property
-    def bytes(self) -> int: ...
-
     def dequantized(self, dtype: torch.dtype) -> Tensor: ...
 
 
@@ -88,10 +87,6 @@ class PackedWeightLinear(QuantLinear, Generic[Weight]):
     weight: Weight
     bias: Tensor | None
     multiply: Callable[[Tensor, Weight, Tensor | None], Tensor]  # [N, in], weight, bias -> [N, out]
-
-    @property
-    def bytes(self) -> int:
-        return super().bytes + self.weight.bytes
 
     def __call__(self, rows: Tensor, /) -> Tensor:
         return self.multiply(rows, self.weight, self.bias)
@@ -251,8 +246,32 @@ def is_right_product(multiply: Linear, weight: Tensor) -> bool:
     return is_invariant and torch.allclose(ours.float(), expected.float(), tolerance, tolerance * size)
 
 
-def tensor_bytes(*tensors: Tensor) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+def bytes_of(part: object) -> int:
+    """The bytes of all tensors in a layer, or in a part of it."""
+    if isinstance(part, Tensor):
+        return part.nbytes
+    parts = part if isinstance(part, tuple) else vars(part).values() if is_dataclass(part) else ()
+    return sum(map(bytes_of, cast("Iterable[object]", parts)))
+
+
+Part = TypeVar("Part")
+
+
+def with_tensors(change: Callable[..., object], part: Part, *others: Part) -> Part:
+    """A layer that no pass has used, or a part of it, with what `change` makes of each tensor, and of those of others.
+
+    The others are like it.
+    """
+    if isinstance(part, Tensor):
+        return cast("Part", change(part, *others))
+    if type(part) is tuple:  # a shape stays one
+        return cast("Part", tuple(map(partial(with_tensors, change), part, *others)))
+    if not is_dataclass(part) and type(part).__name__ != STATE_OF_BITSANDBYTES:
+        return part
+    changed = copy(part)
+    for name in vars(part):
+        vars(changed)[name] = with_tensors(change, *(getattr(each, name) for each in (part, *others)))
+    return changed
 
 
 def sample_tensor(dtype: torch.dtype, *shape: int) -> Tensor:

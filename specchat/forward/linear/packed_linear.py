@@ -16,8 +16,6 @@ The blocks are packed once, for groups of outputs that the kernel computes toget
 Knows tensors and blocks; knows no file and no network.
 """
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specchat.forward.linear.linear import QuantLinear, WeightSource, tensor_bytes
+from specchat.forward.linear.linear import QuantLinear, WeightSource
 from specchat.forward.native.native_ops import (
     DTYPE_NAMES,
     Kernel,
@@ -118,10 +116,6 @@ class PackedLinear(QuantLinear):
             row.format, row.offset = part.format.kernel_number, part.format.offset
         return table
 
-    @property
-    def bytes(self) -> int:
-        return tensor_bytes(*(part.weight for part in self.parts), *([] if self.bias is None else [self.bias]))
-
     def __call__(self, rows: Tensor, /) -> Tensor:
         kernel, bias = self.kernels.get(rows.dtype), self.bias
         is_right = rows.shape[-1] == self.in_features and (bias is None or bias.dtype == rows.dtype)
@@ -144,10 +138,6 @@ class ReorderedLinear(QuantLinear):
 
     linear: QuantLinear
     inputs: Tensor
-
-    @property
-    def bytes(self) -> int:
-        return self.linear.bytes + self.inputs.nbytes
 
     def __call__(self, rows: Tensor, /) -> Tensor:
         return self.linear(rows.index_select(-1, self.inputs))

@@ -12,8 +12,6 @@
 Knows tensors and what the hardware can do; knows no network and no file.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -29,7 +27,7 @@ from specchat.errors import ModelError, first_line
 from specchat.forward.cuda.kernel_trial import triton_module
 from specchat.forward.linear.block_linear import NF4, block_linear
 from specchat.forward.linear.byte_linear import ByteLinear, ByteWeight, byte_matmul
-from specchat.forward.linear.linear import TILE, QuantLinear, WeightSource, float_linear, tensor_bytes
+from specchat.forward.linear.linear import TILE, QuantLinear, WeightSource, bytes_of, float_linear
 from specchat.forward.linear.packed_linear import (
     GROUP,
     INT8_MAX,
@@ -97,7 +95,7 @@ class Nf4Linear(QuantLinear):
     @property
     def bytes(self) -> int:
         state = self.quant_state
-        return super().bytes + tensor_bytes(state.absmax, *((state.state2.absmax,) if state.nested else ()))
+        return super().bytes + bytes_of((state.absmax, state.state2.absmax if state.nested else None))
 
     def __call__(self, rows: Tensor, /) -> Tensor:
         return _bitsandbytes().matmul_4bit(rows, self.weight, quant_state=self.quant_state, bias=self.bias)

@@ -40,7 +40,7 @@ class RopeAngles:
 
     def at(self, rows: Tensor) -> RopeAngles:
         """Those of some rows of a table."""
-        return RopeAngles(self.cos[rows], self.sin[rows])
+        return RopeAngles(self.cos.index_select(0, rows), self.sin.index_select(0, rows))
 
     def to(self, device: torch.device) -> RopeAngles:
         return RopeAngles(self.cos.to(device), self.sin.to(device))

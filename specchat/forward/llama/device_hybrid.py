@@ -5,8 +5,6 @@ has a pass. A part of a prompt with few rows is computed as a tree is: its rows 
 when they are committed. Knows tensors; knows no text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ A text has few of the tokens of a vocabulary, so a table of all of them is mostl
 tensors; knows no file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Lock
@@ -34,11 +32,11 @@ class EmbeddingRows:
 
     def __getitem__(self, tokens: Tensor, /) -> Tensor:
         """The rows of these tokens. [..., D]"""
-        found = self._rows_of(tokens.flatten().tolist())
+        found = self.rows_of(tokens.flatten().tolist())
         return found if tokens.dim() == 1 else found.view(*tokens.shape, self.shape[1])
 
-    def _rows_of(self, tokens: list[int]) -> Tensor:
-        """A pass over one token has cold caches: two operations of torch cost less there than ten."""
+    def rows_of(self, tokens: list[int]) -> Tensor:
+        """The rows of these tokens. [N, D] A pass over one token has cold caches: two operations of torch cost less."""
         with self._lock:
             places = self._places
             if missing := sorted({token for token in tokens if token not in places}):
@@ -50,6 +48,8 @@ class EmbeddingRows:
                 end = len(places) + len(missing)
                 self._rows[len(places) : end] = self._read(missing)
                 places.update(zip(missing, range(len(places), end), strict=True))
+            if len(tokens) == 1:
+                return self._rows.narrow(0, places[tokens[0]], 1).clone()
             return self._rows.index_select(0, torch.tensor([places[token] for token in tokens], dtype=torch.long))
 
 

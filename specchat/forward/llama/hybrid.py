@@ -8,8 +8,6 @@ of `CHECKPOINT_TOKENS` and at the ends of prompts and answers. Keys and values s
 What is read again after a rollback does not depend on drafts: checkpoints are at the same tokens in plain decoding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

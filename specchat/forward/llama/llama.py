@@ -4,30 +4,29 @@ Fused matmuls, packed weights, and tables of rotary embeddings. It computes what
 tensors; knows no file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, is_dataclass, replace
+from functools import partial
+from itertools import accumulate, chain, pairwise
 
 import torch
 from torch import Tensor
 
-from specchat.devices import kind_of
-from specchat.engine.cache import NO_KV_ROWS, KVCache, KVLayout, KVPool
+from specchat.devices import kind_of, launching_on
+from specchat.engine.cache import NO_KV_ROWS, KVCache, KVLayout, KVPool, Places
 from specchat.engine.device import copy_to_device
 from specchat.engine.kv_arena import KVArena
 from specchat.engine.model import CaptureProgress, ModelOutput, SampledOutput
 from specchat.engine.penalties import SeenTokens
 from specchat.engine.sampling import NO_NOISE, DeviceNoise, LogitRows, NoiseInputs, Sampler
 from specchat.engine.tree import DraftTree
-from specchat.forward.attention import AttentionMask
 from specchat.forward.batch import BatchLimits, ForwardBatch, ForwardDepth, HiddenStates, Nodes, chain_nodes
 from specchat.forward.cuda.cuda_graphs import CudaGraphs, GraphedNetwork, GraphSettings, PassOutput
 from specchat.forward.fused_ops import AttentionDimensions, TorchOps, select_fused_ops
 from specchat.forward.linear.expert_linear import ExpertLinear
 from specchat.forward.linear.linear import Linear, QuantLinear
 from specchat.forward.llama.decoder_layer import AttentionKind, DecoderLayer, PerLayerInput, RopeAngles
-from specchat.forward.llama.embedding_rows import EmbeddingTable
+from specchat.forward.llama.embedding_rows import EmbeddingRows, EmbeddingTable
 from specchat.forward.llama.gated_delta_net import DeltaNetSizes, RecurrentPass
 from specchat.forward.llama.moe import ExpertSizes, MixtureOfExperts
 from specchat.forward.llama.network_part import NetworkPart
@@ -81,7 +80,7 @@ class Dimensions:
 
 @dataclass(frozen=True)
 class Weights:
-    """All weights. The embedding and the first layers may be on the CPU while everything else is on a GPU."""
+    """All weights. The embedding and the first layers may be elsewhere, while everything else is on a GPU."""
 
     embedding: EmbeddingTable  # [V, D]
     layers: list[DecoderLayer]
@@ -91,13 +90,14 @@ class Weights:
     attentions: tuple[AttentionDimensions, ...]  # of each kind of attention; a layer says which it has
     bytes: int  # in memory
     per_layer_input: PerLayerInput | None = None
-    cpu_layers: int = 0
+    places: Places = ()  # of the first layers
     check_files: Callable[[], None] | None = None  # of weights that stay in files: ModelError where one has changed
 
     @property
     def are_capturable(self) -> bool:
         """Whether a pass needs no answer of the device: elsewhere the host must know which experts a row chose."""
-        mlps = (layer.mlp for layer in self.layers[self.cpu_layers :])
+        on_cpu = sum(count for device, count in self.places if device.type == "cpu")
+        mlps = (layer.mlp for layer in self.layers[on_cpu:])
         return all(each.is_on_device for each in mlps if isinstance(each, MixtureOfExperts))
 
 
@@ -124,15 +124,16 @@ class LlamaModel:
         self.device, self._like = weights.norm.device, weights.norm
         self._embedding_scale = torch.tensor(self.scaling.embeddings).to(self._like.dtype).item()  # as transformers
         is_capturable = graphs is None or kind_of(self.device).has_kernels  # native kernels are not
-        has_one_dtype, on_cpu = _have_one_dtype(weights), torch.empty(0, dtype=self._like.dtype)
-        ops = _fused_ops(weights.attentions, self._like if is_capturable and has_one_dtype else None)
-        cpu_ops = _fused_ops(weights.attentions, on_cpu if has_one_dtype else None) if weights.cpu_layers else []
-        self.ops = ops[0]  # they differ in attention only
+        likes = [*(torch.empty(0, dtype=self._like.dtype, device=each) for each, _ in weights.places), self._like]
+        is_fused = is_capturable and _have_one_dtype(weights)
+        ops = [_fused_ops(weights.attentions, each, is_fused=is_fused) for each in likes]
+        self.ops = ops[-1][0]  # they differ in attention only
         parts = (*weights.layers, weights.per_layer_input, weights.lm_head)
         has_invariant_linears = isinstance(weights.lm_head, QuantLinear) and all(map(_is_invariant, parts))
-        self.is_batch_invariant = all(each.is_batch_invariant for each in (*ops, *cpu_ops)) and has_invariant_linears
+        self.is_batch_invariant = all(each.is_batch_invariant for each in chain(*ops)) and has_invariant_linears
         # an expert alone computes as many rows as chose it, whatever the number of rows of the pass
-        has_equal_passes = dimensions.experts is None or (weights.are_capturable and not weights.cpu_layers)
+        is_on_cpu = any(each.device.type == "cpu" for each in likes)
+        has_equal_passes = dimensions.experts is None or (weights.are_capturable and not is_on_cpu)
         self.is_exact = self.is_batch_invariant or (limits.exact and has_equal_passes)
         self.limits = limits = replace(limits, exact=limits.exact and not self.is_batch_invariant)
         self.prefill_chunk, self.max_rows, self.supports_trees = limits.prefill_chunk, limits.max_rows, not limits.exact
@@ -141,11 +142,13 @@ class LlamaModel:
         self.attention_windows = tuple(layer.sliding_window for layer in weights.layers)
         self.hidden_state_layers: tuple[int, ...] = ()
         self._full_depth = ForwardDepth(self.layer_count)
-        self._part = self._network_part(weights.cpu_layers, self.layer_count, ops, self._like)
-        self._cpu_part = self._network_part(0, weights.cpu_layers, cpu_ops, on_cpu) if weights.cpu_layers else None
-        self._stack = self._part.stack
-        layout = KVLayout(dimensions.kv_shapes, self._like.dtype, self.device, has_int8_kv, weights.cpu_layers)
+        layout = KVLayout(dimensions.kv_shapes, self._like.dtype, self.device, has_int8_kv, weights.places)
         arena = KVArena(layout, graphs.arena_rows) if graphs is not None else None
+        bounds = pairwise([*accumulate((count for _, count in weights.places), initial=0), self.layer_count])
+        parts = zip(bounds, ops, likes, strict=True)
+        *earlier, self._part = (self._network_part(*layers, own_ops, like) for layers, own_ops, like in parts)
+        self._stack = self._part.stack
+        self._earlier_parts = [each.with_graphs(arena, partial(self._no_rows, each)) for each in earlier]
         self.pool = KVPool(layout, arena=arena)
         self.graphs = None if graphs is None or arena is None else self._cuda_graphs(graphs, arena)
         self.joins_texts = self.is_batch_invariant and isinstance(self._stack, NativeStack) and self.graphs is None
@@ -160,7 +163,7 @@ class LlamaModel:
         stack = decoder_stack(layers, norm, ops[0], kinds, weights.per_layer_input, first)
         return NetworkPart(stack, self.limits, queries_per_kv, like)
 
-    def _cuda_graphs(self, settings: GraphSettings, arena: KVArena) -> CudaGraphs:
+    def _cuda_graphs(self, settings: GraphSettings, arena: KVArena) -> CudaGraphs[PassOutput]:
         """The graphs of passes over few nodes; none is captured yet."""
 
         def compute(rows: Tensor, batch: ForwardBatch, noise: DeviceNoise, depth: ForwardDepth) -> PassOutput:
@@ -168,11 +171,9 @@ class LlamaModel:
             logits = self._scaled_logits(states.final)
             return PassOutput(logits, states.selected, noise.sample(logits))
 
-        def attention_mask(allowed: Tensor, window: int | None) -> AttentionMask:
-            return AttentionMask(allowed, self._part.queries_per_kv[window], self._like)
-
         windows, reads_rows = self._stack.sliding_windows, self.ops.reads_cache_rows
-        network = GraphedNetwork(compute, self._no_rows, windows, attention_mask, reads_rows, self._recurrent_pass)
+        no_rows, mask = partial(self._no_rows, self._part), self._part.attention_mask
+        network = GraphedNetwork(compute, no_rows, windows, mask, reads_rows, self._recurrent_pass)
         return CudaGraphs(settings.capture, arena, network, exact=self.limits.exact)
 
     def _recurrent_pass(self, _ancestors: Tensor) -> RecurrentPass | None:
@@ -180,19 +181,25 @@ class LlamaModel:
         return None
 
     def set_hidden_state_layers(self, hidden_state_layers: tuple[int, ...]) -> None:
-        if self.graphs is not None and hidden_state_layers != self.hidden_state_layers:
-            self.graphs.clear()
+        if hidden_state_layers != self.hidden_state_layers:
+            for graphs in filter(None, (self.graphs, *(each.graphs for each in self._earlier_parts))):
+                graphs.clear()
         self.hidden_state_layers = hidden_state_layers
         self._full_depth = ForwardDepth(self.layer_count, hidden_state_layers)
 
     def capture_graphs(self, progress: CaptureProgress) -> None:
+        for part in self._earlier_parts:
+            part.capture_graphs(self._full_depth, progress)
         if self.graphs is not None:
             self.graphs.capture_all(self._full_depth, progress)
 
     @torch.inference_mode()
     def embed(self, tokens: Tensor) -> Tensor:
         table = self.weights.embedding
-        rows = table[tokens.to(table.device)].to(self.device, non_blocking=True)
+        return self._scaled(table[tokens.to(table.device)])
+
+    def _scaled(self, embeddings: Tensor) -> Tensor:
+        rows = embeddings.to(self.device, non_blocking=True)
         return rows if self._embedding_scale == 1.0 else rows * self._embedding_scale
 
     @property
@@ -297,30 +304,34 @@ class LlamaModel:
 
     @torch.inference_mode()
     def _rows(self, nodes: Nodes, cache: KVCache, depth: ForwardDepth) -> Tensor:
-        """What the layers on the device read: embeddings, or what the layers on the CPU make of them."""
-        rows, part = self._embed_nodes(nodes.tokens), self._cpu_part
-        if part is None:
-            return rows
-        return part.rows_for_next(rows, nodes, cache, depth).to(self.device, non_blocking=True)
+        """What the layers on the device read: embeddings, or what the layers elsewhere make of them."""
+        rows = self._embed_nodes(nodes.tokens)
+        for part in self._earlier_parts:
+            rows = part.rows_for_next(rows, nodes, cache, depth)
+        return rows.to(self.device, non_blocking=True)
 
-    def _no_rows(self, depth: ForwardDepth) -> Tensor:
-        """No rows for a depth, with the size and dtype of `_rows`."""
+    def _no_rows(self, part: NetworkPart, depth: ForwardDepth) -> Tensor:
+        """No rows for a depth, with the size and dtype of what a part reads."""
         rows = self._embed_nodes([])
-        return rows.repeat(1, 1 + len(depth.states_before(self.weights.cpu_layers)))
+        return rows.repeat(1, 1 + len(depth.states_before(part.stack.first_layer)))
 
     @torch.inference_mode()
     def _embed_nodes(self, tokens: list[int] | Tensor) -> Tensor:
         """The rows that the layers read. [N, D]; with a per-layer input [N, D + L * P]"""
-        on_device = copy_to_device(tokens, self.weights.embedding.device)
-        rows, per_layer_input = self.embed(on_device), self.weights.per_layer_input
+        table, per_layer_input = self.weights.embedding, self.weights.per_layer_input
+        if isinstance(table, EmbeddingRows) and isinstance(tokens, list) and per_layer_input is None:
+            return self._scaled(table.rows_of(tokens))
+        on_device = copy_to_device(tokens, table.device)
+        rows = self.embed(on_device)
         if per_layer_input is None:
             return rows
         return torch.cat((rows, per_layer_input.embed(on_device, self.device)), dim=-1)
 
 
-def _fused_ops(attentions: tuple[AttentionDimensions, ...], like: Tensor | None) -> list[TorchOps]:
-    """Those of each kind of attention; without `like` those of torch."""
-    ops = [TorchOps(each) if like is None else select_fused_ops(each, like) for each in attentions]
+def _fused_ops(attentions: tuple[AttentionDimensions, ...], like: Tensor, *, is_fused: bool) -> list[TorchOps]:
+    """Those of each kind of attention on the device of `like`; those of torch unless `is_fused`."""
+    with launching_on(like.device):
+        ops = [select_fused_ops(each, like) if is_fused else TorchOps(each) for each in attentions]
     if len({each.reads_cache_rows for each in ops}) > 1:  # a pass has masks for all layers, or for none
         return [TorchOps(each) for each in attentions]
     return ops

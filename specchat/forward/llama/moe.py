@@ -4,8 +4,6 @@ Qwen, Mixtral and OLMoE choose the highest values of a softmax; heads of plugins
 shared expert, which computes every row. Targets and heads run this MLP. Knows tensors; knows no family and no file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property

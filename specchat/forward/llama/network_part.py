@@ -1,22 +1,26 @@
 """Consecutive layers of a network on one device, and a pass over them.
 
-Where a GPU has no room for all layers, the first ones, with the experts of a mixture, are a part in main memory. The
-CPU computes them from their own weights and rows of the KV cache, and only hidden states, some kilobytes, go to the
-GPU. There they are the input of the other part, as embeddings are where a network is whole. Knows tensors; knows no
-file.
+Where a GPU has no room for all layers, the first ones, with the experts of a mixture, are parts in main memory or on
+other GPUs. Each device computes its own from their weights and rows of the KV cache, and only hidden states, some
+kilobytes, go to the next one, at last to the device of the model. There they are the input of its part, as embeddings
+are where a network is whole. On other GPUs a part has CUDA graphs of its own. Knows tensors; knows no file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from specchat.devices import kind_of, launching_on
 from specchat.engine.cache import KVCache
-from specchat.forward.attention import build_attention_mask
+from specchat.engine.kv_arena import KVArena
+from specchat.engine.model import CaptureProgress
+from specchat.forward.attention import AttentionMask, build_attention_mask
 from specchat.forward.batch import BatchLimits, ForwardBatch, ForwardDepth, HiddenStates, Nodes
+from specchat.forward.cuda.cuda_graphs import CudaGraphCapture, CudaGraphs, GraphedNetwork
 from specchat.forward.llama.decoder_layer import DecoderStack
 from specchat.forward.llama.gated_delta_net import RecurrentPass
 
@@ -27,6 +31,32 @@ class NetworkPart:
     limits: BatchLimits
     queries_per_kv: Mapping[int | None, int]  # of layers with each sliding window
     like: Tensor  # dtype and device
+    graphs: CudaGraphs[Tensor] | None = None  # of passes for the next part
+
+    def with_graphs(self, arena: KVArena | None, no_rows: Callable[[ForwardDepth], Tensor]) -> NetworkPart:
+        """The same part; on a GPU with an arena, with CUDA graphs of what the next one reads. None is captured yet."""
+        device, stack = self.like.device, self.stack
+        if arena is None or not kind_of(device).has_graphs:
+            return self
+        network = GraphedNetwork(
+            lambda rows, batch, _noise, depth: _joined(stack.forward(rows, batch, depth)),
+            lambda depth: no_rows(depth).to(device), stack.sliding_windows, self.attention_mask,
+            stack.ops.reads_cache_rows,
+        )  # fmt: skip
+        return replace(self, graphs=CudaGraphs(CudaGraphCapture(device), arena, network, exact=self.limits.exact))
+
+    def attention_mask(self, allowed: Tensor, window: int | None) -> AttentionMask:
+        """That of the rows that each row sees in layers with this window."""
+        return AttentionMask(allowed, self.queries_per_kv[window], self.like)
+
+    def own_depth(self, depth: ForwardDepth) -> ForwardDepth:
+        """A depth of the network, as far as the next part needs states of this one and of those before it."""
+        return replace(depth, hidden_state_layers=depth.states_before(self.stack.first_layer + len(self.stack.layers)))
+
+    def capture_graphs(self, depth: ForwardDepth, progress: CaptureProgress) -> None:
+        if self.graphs is not None:
+            with launching_on(self.like.device):
+                self.graphs.capture_all(self.own_depth(depth), progress)
 
     def batch(self, nodes: Nodes, cache: KVCache) -> ForwardBatch:
         """The inputs of the layers beside hidden states: nodes that follow the committed rows."""
@@ -37,20 +67,29 @@ class NetworkPart:
             for window, queries_per_kv in self.queries_per_kv.items()
             if cache_rows is None
         }
-        return replace(host_batch.to_device(cache, masks, device), cache_rows=cache_rows)
+        batch = host_batch.to_device(cache, masks, device)
+        return batch if cache_rows is None else replace(batch, cache_rows=cache_rows)
 
     def forward(
         self, rows: Tensor, nodes: Nodes, cache: KVCache, depth: ForwardDepth, recurrent: RecurrentPass | None = None
     ) -> HiddenStates:
         """A row is computed alike in a tree and in a prompt; only what recurrent layers keep of it differs."""
-        return self.stack.forward(rows, replace(self.batch(nodes, cache), recurrent=recurrent), depth)
+        batch = self.batch(nodes, cache)
+        return self.stack.forward(rows, batch if recurrent is None else replace(batch, recurrent=recurrent), depth)
 
     def rows_for_next(self, rows: Tensor, nodes: Nodes, cache: KVCache, depth: ForwardDepth) -> Tensor:
         """What the next part reads: hidden states, and those of earlier layers that the output of this depth contains.
 
-        rows: embeddings on any device [N, D] -> [N, D + states * D]
+        rows: embeddings, or those of the part before, on any device [N, D + states * D] -> [N, D + states * D], which
+        are valid until the next pass
         """
-        last = self.stack.first_layer + len(self.stack.layers)
-        own = replace(depth, hidden_state_layers=depth.states_before(last))
-        states = self.forward(rows.to(self.like.device), nodes, cache, own)
-        return states.final if states.selected is None else torch.cat((states.final, states.selected), dim=-1)
+        own, device = self.own_depth(depth), self.like.device
+        with launching_on(device):
+            rows = rows.to(device, non_blocking=kind_of(device).is_gpu)
+            if self.graphs is not None and (output := self.graphs.run(nodes, rows, cache, own)) is not None:
+                return output[: len(rows)]
+            return _joined(self.forward(rows, nodes, cache, own))
+
+
+def _joined(states: HiddenStates) -> Tensor:
+    return states.final if states.selected is None else torch.cat((states.final, states.selected), dim=-1)

@@ -3,8 +3,6 @@
 Llama has none of the numbers, so the defaults change nothing. Imports no torch, because tables of families hold them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -5,8 +5,6 @@ installed, and compiles one library for each instruction set into a wheel, in an
 this file imports none of them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform

@@ -5,15 +5,12 @@ pass. A wheel for Linux x86-64 brings them compiled; else they are compiled at t
 without a C++ compiler torch computes everything. Knows the library and its function signatures; knows no layer.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -28,10 +25,11 @@ from specchat.forward.native.native_build import (
     find_compiler,
     instruction_sets,
 )
+from specchat.own_tables import own_tables
 
 _POINTER, _INT64 = ctypes.c_void_p, ctypes.c_int64
 _TYPES = {"p": _POINTER, "q": _INT64, "i": ctypes.c_int, "f": ctypes.c_float}
-ARGUMENTS: Mapping[str, str] = tomllib.loads(Path(__file__).with_name("native_arguments.toml").read_text("utf-8"))
+ARGUMENTS: Mapping[str, str] = own_tables(__file__, "native_arguments.toml")
 DTYPE_NAMES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 NO_MESSAGE = "no error message"
 INSTALL_COMPILER = "install a C++ compiler, such as g++ or clang"
@@ -46,6 +44,7 @@ class NativeKernels:
     library: ctypes.CDLL | None
     missing_reason: str = ""
     origin: str = ""  # of the library
+    _found: dict[tuple[str, torch.dtype | None], Kernel] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def lanes(self) -> int:
@@ -58,12 +57,16 @@ class NativeKernels:
         types = (_POINTER if isinstance(each, bytes) else _INT64 for each in arguments)
         return ctypes.CFUNCTYPE(_INT64, *types)((name, self.library))(*arguments)
 
-    def kernel(self, name: str, dtype: torch.dtype) -> Kernel | None:
-        """One of ARGUMENTS for a dtype; None when it does not exist."""
-        if self.library is None or dtype not in DTYPE_NAMES:
+    def kernel(self, name: str, dtype: torch.dtype | None = None) -> Kernel | None:
+        """One of ARGUMENTS for a dtype, or of no dtype; None when it does not exist."""
+        if (found := self._found.get((name, dtype))) is not None:
+            return found
+        if self.library is None or dtype not in (None, *DTYPE_NAMES):
             return None
         function_type = ctypes.CFUNCTYPE(None, *(_TYPES[each] for each in ARGUMENTS[name]))
-        return function_type.in_dll(self.library, f"{name}_{DTYPE_NAMES[dtype]}")
+        symbol = name if dtype is None else f"{name}_{DTYPE_NAMES[dtype]}"
+        kernel = self._found[name, dtype] = function_type.in_dll(self.library, symbol)
+        return kernel
 
     def require_kernel(self, name: str, dtype: torch.dtype) -> Kernel:
         """As `kernel`, where there is a library and the dtype is one of DTYPE_NAMES."""

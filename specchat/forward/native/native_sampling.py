@@ -3,8 +3,6 @@
 They follow `engine/sampling.py`; on a CPU, penalties come before. Knows logits; knows no network.
 """
 
-from __future__ import annotations
-
 import ctypes
 from typing import Any
 
@@ -100,4 +98,6 @@ def _noise_keys(sampler: Sampler, rows: LogitRows, count: int) -> NDArray[np.int
     """[count, 2]"""
     if len(rows.positions) != count:
         raise NativeBorderError(f"{count} rows of logits, and {len(rows.positions)} positions")
+    if sampler.temperature == 0:  # nothing reads them
+        return np.zeros((count, 2), np.int32)
     return np.array(sampler.noise_keys(rows.positions), dtype=np.int32)

@@ -134,7 +134,9 @@ class NativeProgram:
         self, rows: Tensor, batches: Sequence[ForwardBatch], depth: ForwardDepth, attention_input: Tensor | None = None
     ) -> HiddenStates:
         """What `DecoderStack.forward` computes over rows of slots, for one text or several: each sees its own rows."""
-        rows, positions = rows.contiguous(), torch.cat([batch.positions for batch in batches])
+        rows, positions = rows.contiguous(), batches[0].positions
+        if len(batches) > 1:
+            positions = torch.cat([batch.positions for batch in batches])
         attention_input = attention_input.contiguous() if attention_input is not None else None
         angles = [rope(positions) for rope in self._ropes]
         self._check(rows, attention_input, angles, len(positions))

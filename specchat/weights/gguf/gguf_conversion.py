@@ -4,8 +4,6 @@ Our own passes read the file itself. A plugin converts a file, and knows the ten
 computes. Knows how to ask it; converts nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol

@@ -5,16 +5,12 @@ or unknown is an error: a model that is loaded in part answers nonsense. Shapes 
 (`llama_manifest`). Reads no weights, and imports neither torch nor transformers.
 """
 
-from __future__ import annotations
-
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from specchat.forward.llama.variations import LayerShape
+from specchat.own_tables import own_tables
 from specchat.plugins.own_plugins import install_line
 from specchat.weights.gguf.gguf_conversion import network_reader
 from specchat.weights.gguf.gguf_file import GgufFile
@@ -26,7 +22,6 @@ from specchat.weights.gguf.gguf_rope import rope_factors, rope_parameters
 from specchat.weights.llama_families import FAMILIES as LLAMA_FAMILIES
 from specchat.weights.llama_families import FULL, RECURRENT, SLIDING, Family, is_recurrent, layer_shapes
 
-FAMILIES_FILE = Path(__file__).with_name("gguf_families.toml")
 NORMS = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")  # before and after attention and MLP
 LAYERS_OF_27B = {"gemma2": 46, "gemma3_text": 62}
 QKV = ("attn_q", "attn_k", "attn_v")
@@ -98,7 +93,7 @@ def map_model(file: GgufFile) -> MappedModel:
     family = _family(keys)
     of_sizes = (key.removesuffix("?") for choices in family.sizes.values() for key in choices)
     known = {*of_sizes, *family.numbers.values(), *family.has.values()}
-    for key, neutral in (_tables()["neutral"] | family.neutral).items():
+    for key, neutral in (own_tables(__file__)["neutral"] | family.neutral).items():
         if key not in known and (value := keys.value(key)) not in (None, *neutral):
             raise keys.error(f"{keys.architecture} with {key} = {value} is not supported")
     config = _config(keys, family)
@@ -109,13 +104,8 @@ def map_model(file: GgufFile) -> MappedModel:
     return MappedModel(config | (drafting_config(config) if drafting else {}), tensors)
 
 
-@cache
-def _tables() -> Mapping[str, Any]:
-    return tomllib.loads(FAMILIES_FILE.read_text(encoding="utf-8"))
-
-
 def _family(keys: GgufKeys) -> _Family:
-    tables, name = _tables(), keys.architecture
+    tables, name = own_tables(__file__), keys.architecture
     kind = "experts" if keys.value("expert_count") else "dense"
     if kind == "dense" and keys.value("attention.sliding_window") and name in tables["windows"]:
         kind = "windows"
@@ -345,7 +335,7 @@ def _expected_tensors(keys: GgufKeys, family: _Family, config: dict[str, Any]) -
     yield "token_embd.weight", "model.embed_tokens.weight"
     shapes = layer_shapes(config)
     for layer in range(config["num_hidden_layers"]):
-        recurrent = _tables()["recurrent"] | family.gates if is_recurrent(config, layer) else {}
+        recurrent = own_tables(__file__)["recurrent"] | family.gates if is_recurrent(config, layer) else {}
         for part, name in recurrent.items():
             yield f"blk.{layer}.{part}", f"model.layers.{layer}.{name}"
         absent = _absent_parts(shapes[layer]) if shapes else ()
@@ -398,7 +388,7 @@ SPECIAL_CONFIGS: Mapping[str, Callable[[GgufKeys, _Family, dict[str, Any]], dict
 def map_head(file: GgufFile) -> MappedModel | None:
     """The drafting head in a file of its own, with its config; None for a file with a model."""
     keys = GgufKeys(file, str(file.metadata.get("general.architecture")))
-    table = _tables()["heads"].get(keys.architecture)
+    table = own_tables(__file__)["heads"].get(keys.architecture)
     if table is None:
         return None
     family = _Family(table["model_type"], table["class_name"])

@@ -13,8 +13,6 @@ Layout (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), all numbers 
     padding to general.alignment, then the data of the tensors
 """
 
-from __future__ import annotations
-
 import mmap
 import re
 import struct

@@ -3,8 +3,6 @@
 A model may have a layer that only drafts (MTP), `nextn` in the file, behind its last one. Knows names; reads nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 

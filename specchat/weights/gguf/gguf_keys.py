@@ -1,7 +1,5 @@
 """The metadata of the architecture of a GGUF file, with checked values. Reads no weights; knows no family."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ The label of a file is the quantization in its name, or the whole name where tha
 only: of a hub's listing, or of a folder. Reads no file.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping

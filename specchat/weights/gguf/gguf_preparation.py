@@ -3,8 +3,6 @@
 The weights stay in the GGUF file. The folder is made once, and a changed file gets another one. Imports no torch.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Sequence

@@ -5,8 +5,6 @@ head of each key head, then the second; those of Qwen3-Next keep the published o
 head. Knows shapes; reads no weights.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any

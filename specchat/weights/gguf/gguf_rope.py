@@ -1,7 +1,5 @@
 """The rotary embeddings that a GGUF file means, as the `rope_parameters` of a published config. Knows no family."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

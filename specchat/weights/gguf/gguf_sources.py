@@ -5,8 +5,6 @@
 Ollama stores a manifest for each name and tag, and the files themselves as blobs without a suffix. Imports no torch.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,12 +1,10 @@
 """How byte-level BPE splits a text into words, by the names in a GGUF file: the values of `gguf_splits.toml`."""
 
-from __future__ import annotations
-
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+
+from specchat.own_tables import own_tables
 
 
 @dataclass(frozen=True)
@@ -21,7 +19,7 @@ class Splits:
 
 @cache
 def known_splits() -> Mapping[str, Splits]:
-    tables = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["splits"]
+    tables = own_tables(__file__)["splits"]
     return {
         name: Splits(tuple(table["patterns"]), **dict.fromkeys(table.get("flags", ()), True))
         for table in tables

@@ -5,8 +5,6 @@ The files say what llama.cpp does with the same metadata: byte-level BPE is spli
 neither torch nor transformers.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -80,30 +80,41 @@ def expert_product_lines(bench: GpuBench) -> Iterator[Line]:
 
 
 def expert_pass_lines(bench: GpuBench) -> Iterator[Line]:
-    for name, shape in _shapes(bench).items():
+    for name, shape in shapes(bench).items():
         for weights in shape.formats:
             quant_format = {BLOCKS: GGUF_FORMAT}.get(weights, FLOAT_FORMAT)
             yield from network_lines(bench, NoiseNetwork(f"{name}, {weights}", shape.config, weights, quant_format))
 
 
-def _shapes(bench: GpuBench) -> Mapping[str, ExpertShape]:
+def shapes(bench: GpuBench) -> Mapping[str, ExpertShape]:
     return SHAPES if bench.has_clock else SMALL_SHAPES
 
 
 def _checks(bench: GpuBench) -> Iterator[NamedCheck]:
-    for name, shape in _shapes(bench).items():
+    for name, shape in shapes(bench).items():
         for weights in (*shape.formats, *(("int8", "float") if shape.family == "qwen3_moe" else ())):
             for layer in shape.products:
                 yield f"{name}, {weights} {layer}", partial(_product, shape, weights, layer)
 
 
-def _product(shape: ExpertShape, weights: str, layer: str, bench: GpuBench) -> KernelCheck:
+def stack_of_noise(shape: ExpertShape, weights: str, layer: str, bench: GpuBench) -> ExpertLinear:
     linears = (linear_of_noise(weights, shape.products[layer], bench) for _ in range(shape.experts))
-    stack, most = ExpertLinear.of(linears, shape.experts, bench.dtype, bench.device), bench.sizes.most_rows
+    stack = ExpertLinear.of(linears, shape.experts, bench.dtype, bench.device)
     if stack.stack is None:
         raise NotImplementedError(f"no kernel for experts in {weights} here")
+    return stack
+
+
+def chosen_experts(shape: ExpertShape, bench: GpuBench) -> Tensor:
+    """Those of each row, in each turn. [turns, rows, choices]"""
+    scores = torch.rand(TURNS, bench.sizes.most_rows, shape.experts, device=bench.device)
+    return scores.topk(shape.choices).indices
+
+
+def _product(shape: ExpertShape, weights: str, layer: str, bench: GpuBench) -> KernelCheck:
+    stack, chosen = stack_of_noise(shape, weights, layer, bench), chosen_experts(shape, bench)
+    most = bench.sizes.most_rows
     rows = bench.noise(most, shape.products[layer][1])
-    chosen = torch.rand(TURNS, most, shape.experts, device=bench.device).topk(shape.choices).indices
     expert_bytes = stack.bytes // shape.experts
 
     def compute(first: int, last: int, turn: int) -> Tensor:

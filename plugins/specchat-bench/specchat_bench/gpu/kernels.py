@@ -20,7 +20,7 @@ from specchat.forward.attention import AttentionMask, attention
 from specchat.forward.batch import CacheRows, ancestor_masks
 from specchat.forward.cuda.cuda_graphs import MAX_VOCABULARY, noise_kind
 from specchat.forward.fused_ops import QKVInputs, TorchOps
-from specchat.forward.linear.block_linear import BLOCK_TYPES, NF4, BlockLinear, block_linear
+from specchat.forward.linear.block_linear import BLOCK_TYPES, NF4, BlockLinear, CodeForm, block_linear
 from specchat.forward.linear.byte_linear import ByteLinear
 from specchat.forward.linear.int4_linear import (
     NUMBERS_IN_WORD,
@@ -304,7 +304,7 @@ def random_blocks(bench: GpuBench, type_name: str, shape: tuple[int, int]) -> St
         blocks = torch.randint(0, 256, size, dtype=torch.uint8, device=bench.device)
         for offset in SCALE_OFFSETS.get(type_name, ()):
             blocks[..., offset + 1] = STEP_BYTE
-        if kind.is_e2m1:
+        if kind.form is CodeForm.E2M1:
             blocks[..., 0] = STEP_EXPONENT
         return blocks.flatten(1)
 

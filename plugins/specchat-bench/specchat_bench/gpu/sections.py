@@ -203,6 +203,12 @@ def answer(model: Model, drafter: Drafter) -> list[int]:
     return generation.tokens[len(PROMPT) :]
 
 
+def tile_lines(bench: GpuBench) -> Iterator[Line]:
+    from specchat_bench.gpu.tiles import tile_lines  # needs Triton
+
+    return tile_lines(bench)
+
+
 KERNEL_NOTE = (
     "error: against float64, relative norm; of int8 and fp8 the rounding of activations is a part of it. own bits: the "
     "batches in which each row has the bits of the row alone. batches alike: those whose first row has the same bits. "
@@ -233,12 +239,14 @@ MEASURES: Mapping[str, tuple[str, Callable[[GpuBench], Iterable[Line]]]] = {
     "verify": ("The embedded model with every drafter that it can run, against plain decoding.", verify_lines),
     "catalog": (CATALOG_NOTE, catalog_lines),
     "hybrids": (f"{FORWARD_NOTE} prompt s: to read the text before.", hybrid_lines),
+    "tiles": ("The products of experts in other tiles and splits; the first line of a product is now.", tile_lines),
 }
+ON_REQUEST = ("tiles",)  # minutes of compilation
 
 
 def gpu_sections(names: Iterable[str] = ()) -> list[Section]:
-    """The named sections, or all. UsageError for a name that does not exist, ModelError without a GPU."""
-    chosen = list(names) or list(MEASURES)
+    """The named sections, or all but ON_REQUEST. UsageError for an unknown name, ModelError without a GPU."""
+    chosen = list(names) or [name for name in MEASURES if name not in ON_REQUEST]
     if unknown := [name for name in chosen if name not in MEASURES]:
         raise UsageError(f"--sections {unknown[0]}: there are {', '.join(MEASURES)}")
     check_available(CUDA.name)
