@@ -77,6 +77,20 @@ def test_numbers_that_are_not_finite_are_reported(sampler, number):
     assert [1, 0, 1] == samples[:3, 1].tolist()
 
 
+@pytest.mark.full
+def test_the_rarest_noise_samples_improbable_tokens_too():
+    """Each has 2.5e-8 of the probability, 262,143 together 0.7 %: among 1000 rows torch samples one of them in six."""
+    logits, found = torch.full((20, 2**18), -17.5), list[torch.Tensor]()
+    logits[:, 0] = 0
+    for first in range(0, 1000, 20):
+        found.append(sample_rows(logits, Sampler(1.0), LogitRows(list(range(first, first + 20))))[:, 0])
+    tokens = torch.cat(found)
+    rare = tokens.nonzero()[:, 0].tolist()
+
+    assert len(rare) == 6
+    assert tokens[rare].tolist() == [int(by_torch(logits[:1], Sampler(1.0), LogitRows([row]))[0, 0]) for row in rare]
+
+
 def test_of_equal_logits_the_first_columns_are_kept():
     sampler = Sampler(1.0, top_k=7)
 

@@ -12,7 +12,8 @@
 
 namespace {
 
-constexpr float MAX_NOISE = 16.64f;      // sampling.py
+constexpr float MAX_NOISE = 22.19f;      // -log(-log1p(-2^-32))
+constexpr float NOISE_OF_BIT = 0.6932f;  // log 2, rounded up
 constexpr int EXPONENT_BITS = 24;        // these four: engine/truncation.py
 constexpr double EXPONENT_STEPS = 24204406;
 constexpr float MOST_STEPS = float(int64_t(32) << EXPONENT_BITS);
@@ -39,8 +40,11 @@ inline uint32_t hash_bits(uint32_t bits) {
     return bits ^ bits >> 15;
 }
 
-inline float gumbel_noise(const uint32_t* keys, int32_t token) {
-    const uint32_t bits = hash_bits(hash_bits(uint32_t(token) + keys[0]) ^ keys[1]) & 0x7FFFFFFF;
+inline uint32_t random_bits(const uint32_t* keys, int32_t token) {
+    return hash_bits(hash_bits(uint32_t(token) + keys[0]) ^ keys[1]) & 0x7FFFFFFF;
+}
+
+inline float gumbel_noise(uint32_t bits) {
     const float uniform = std::min((float(bits) + 0.5f) * 0x1p-31f, 1 - 0x1p-24f);
     return -std::log(-std::log1p(-uniform));
 }
@@ -199,8 +203,8 @@ struct Ranked {
     }
 };
 
-// The best of some candidates with noise, the best first. Noise is bounded, so it is not computed where it cannot make
-// a candidate one of them.
+// The best of some candidates with noise, the best first. Leading zeros of the random bits bound the noise, so its
+// logarithms are not computed where it cannot make a candidate one of them.
 class NoisyBest {
    public:
     NoisyBest(std::vector<Ranked>& best, size_t count, const Rules& rules, const uint32_t* keys, const int64_t* tokens)
@@ -211,8 +215,10 @@ class NoisyBest {
     void add(Candidate each) {
         const float scaled = each.logit / temperature;
         if (best.size() == count && scaled + MAX_NOISE < lowest()) return;
-        const int32_t token = tokens ? int32_t(tokens[each.column]) : each.column;
-        const Ranked ranked{scaled + gumbel_noise(keys, token), each.column};
+        const uint32_t bits = random_bits(keys, tokens ? int32_t(tokens[each.column]) : each.column);
+        const float most = float(__builtin_clz(bits | 1) + 1) * NOISE_OF_BIT;
+        if (best.size() == count && scaled + most < lowest()) return;
+        const Ranked ranked{scaled + gumbel_noise(bits), each.column};
         if (best.size() == count) {
             if (!(ranked < best.back())) return;
             best.pop_back();
