@@ -145,14 +145,14 @@ def load_llama(
     """
     kind, published = kind_of(device), json.loads((folder / "config.json").read_text())
     config = network_config(published)
-    sizes = read_dimensions(config, folder)
+    files = tensor_files(folder, published)
+    sizes = read_dimensions(config, files.source)
     arena_tokens = limit_context_window(context_window or DEFAULT_ARENA_TOKENS, sizes.max_position_embeddings)
     context_window = limit_context_window(context_window, sizes.max_position_embeddings)
-    files = tensor_files(folder, published)
     check_tensors(files, sizes, config)
     cpu_layers = cpu_layers if kind.is_gpu else 0
     if cpu_layers and not _can_split(sizes, cpu_layers):
-        raise ModelError(f"{folder}: its first {cpu_layers} layers cannot be in main memory alone; use --place none")
+        raise ModelError(f"{files.source}: its first {cpu_layers} layers cannot be in main memory alone; use --place none")
     if not isinstance(files, GgufTensorFiles) and files.has_scaled_weights:
         dtype = dtype or config_dtype(config)
         files = replace(files, dtype=dtype)
