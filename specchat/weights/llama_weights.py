@@ -152,7 +152,9 @@ def load_llama(
     check_tensors(files, sizes, config)
     cpu_layers = cpu_layers if kind.is_gpu else 0
     if cpu_layers and not _can_split(sizes, cpu_layers):
-        raise ModelError(f"{files.source}: its first {cpu_layers} layers cannot be in main memory alone; use --place none")
+        raise ModelError(
+            f"{files.source}: its first {cpu_layers} layers cannot be in main memory alone; use --place none"
+        )
     if not isinstance(files, GgufTensorFiles) and files.has_scaled_weights:
         dtype = dtype or config_dtype(config)
         files = replace(files, dtype=dtype)
