@@ -88,7 +88,7 @@ def _disk_rows(listed: Sequence[ListedModel], device: Device) -> Iterator[tuple[
 
 def _fit(each: ListedModel) -> str:
     if each.details.problem:
-        return each.details.problem.removeprefix(f"{each.model.id}: ")
+        return each.details.problem.removeprefix(f"{each.model.id}: ").removeprefix(f"{each.model.path}: ")
     if each.details.architecture is None:
         return "-"
     return {None: "no", "bf16": "yes"}.get(each.fits, f"with --weights {each.fits}")

@@ -148,16 +148,16 @@ def load_llama(
     """
     kind, published = kind_of(device), json.loads((folder / "config.json").read_text())
     config = network_config(published)
-    sizes = read_dimensions(config, folder)
+    files = tensor_files(folder, published)
+    sizes = read_dimensions(config, files.source)
     arena_tokens = limit_context_window(context_window or DEFAULT_ARENA_TOKENS, sizes.max_position_embeddings)
     context_window = limit_context_window(context_window, sizes.max_position_embeddings)
-    files = tensor_files(folder, published)
     check_tensors(files, sizes, config)
     others = (torch.device("cpu"), *(torch.device(kind.name, 1 + index) for index in range(len(gpu_layers))))
     counts = zip(others, (cpu_layers, *gpu_layers), strict=True)
     places = tuple((other, count) for other, count in counts if count and kind.is_gpu)
     if places and not _can_split(sizes, placed := sum(count for _other, count in places)):
-        raise ModelError(f"{folder}: its first {placed} layers cannot be on another device; use --place none")
+        raise ModelError(f"{files.source}: its first {placed} layers cannot be on another device; use --place none")
     if not isinstance(files, GgufTensorFiles) and files.has_scaled_weights:
         dtype = dtype or config_dtype(config)
         files = replace(files, dtype=dtype)

@@ -137,7 +137,7 @@ def _warn_of_dequantization(folder: Path, config: dict[str, Any], dtype: torch.d
     keeps_4_bits = has_4_bits and "nf4" in kind.weight_formats
     quant_format = "nf4" if keeps_4_bits else "fp8" if kind.has_kernels and not has_4_bits else "int8"
     network = network_config(config)
-    tensors = known_tensors(files, read_dimensions(network, folder), network)
+    tensors = known_tensors(files, read_dimensions(network, files.source), network)
     mebibytes = dtype.itemsize * sum(prod(shape) for _name, shape in tensors) / 2**20
     size = f"{mebibytes:.1f} MiB" if mebibytes < 2**10 else f"{mebibytes / 2**10:.1f} GiB"
     print_warning(

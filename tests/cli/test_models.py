@@ -80,7 +80,9 @@ def test_local_models_of_other_programs_are_listed_with_what_fits(monkeypatch, t
 
     lines = {line.split()[0]: line.split(maxsplit=4)[-1] for line in text.splitlines()}
     assert lines["lmstudio:someone/Tiny:tiny"].split() == ["yes"]
-    assert "damaged or incomplete GGUF" in next(line for line in text.splitlines() if ":torn" in line)
+    damaged = next(line for line in text.splitlines() if ":torn" in line)
+    assert "damaged or incomplete GGUF" in damaged
+    assert str(tmp_path) not in damaged  # its name stands there, and a path makes lines too long
     listed = json.loads(printed(monkeypatch, "list", "--local", "--json"))["downloaded"]
     found = next(each for each in listed if each["path"] == str(path))
     assert (found["quantization"], found["bytes"], found["fits"]) == ("Q8_0", path.stat().st_size, "bf16")

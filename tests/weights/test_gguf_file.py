@@ -165,14 +165,14 @@ CONTRADICTIONS = {
     "too many layers": ({"llama.block_count": 3}, r"the tensor blk\.2\.attn_norm\.weight is missing"),
     "too few layers": ({"llama.block_count": 1}, r"llama with the tensor blk\.1\..* is not supported"),
     "a million layers": ({"llama.block_count": 2**20}, r"llama\.block_count is 1048576"),
-    "text as a number": ({"llama.block_count": "two"}, r"llama\.block_count is two"),
+    "text as a number": ({"llama.block_count": "two"}, r"llama\.block_count is two; download the file again"),
     "no tokens": ({"tokenizer.ggml.tokens": None}, r"has no tokenizer\.ggml\.tokens"),
     "too many tokens": ({"tokenizer.ggml.tokens": [str(number) for number in range(300)]}, "has 300 tokens, but 288"),
     "a token twice": ({"tokenizer.ggml.tokens": ["a"] * 9}, "has a token twice"),
     "few types": ({"tokenizer.ggml.token_type": [1]}, "has no type for some tokens"),
     "another tokenizer": ({"tokenizer.ggml.model": "bert"}, "the tokenizer 'bert' is not supported"),
     "other words": ({"tokenizer.ggml.pre": "klingon"}, "splits words as 'klingon', which is not supported"),
-    "no merges": ({"tokenizer.ggml.merges": None}, r"has no tokenizer\.ggml\.merges"),
+    "no merges": ({"tokenizer.ggml.merges": None}, r"has no tokenizer\.ggml\.merges; download the file again"),
     "another scaling": ({"llama.rope.scaling.type": "longrope"}, "the RoPE scaling longrope is not supported"),
     "a template that cannot be read": ({"tokenizer.chat_template": "{% for %}"}, "its chat template cannot be read"),
     "another softmax": ({"llama.attention.scale": 0.5}, r"llama with attention\.scale = 0\.5 is not supported"),
@@ -201,6 +201,8 @@ def test_an_output_matrix_that_is_smaller_than_the_vocabulary_is_refused_by_the_
 EXPERT_CONTRADICTIONS = {
     "another count": ({"qwen3moe.expert_count": 8}, "ffn_gate_exps.weight has the shape .6, 64, 64., and .* 8 experts"),
     "more chosen than there are": ({"qwen3moe.expert_used_count": 7}, "a token cannot choose 7 of 6 experts"),
+    "no experts": ({"qwen3moe.expert_count": 0}, r"qwen3moe\.expert_count is 0; download the file again"),
+    "no count": ({"qwen3moe.expert_count": None}, r"qwen3moe\.expert_count is missing; download the file again"),
     "wider experts": ({"qwen3moe.expert_feed_forward_length": 96}, r"has the shape \[64, 64\], and .* \[96, 64\]"),
 }
 
@@ -213,6 +215,7 @@ def test_experts_that_do_not_fit_are_one_clear_line(tmp_path, contradiction):
     with pytest.raises(ModelError, match=message) as caught:
         load_model(prepared_gguf(path), LoadOptions())
 
+    assert str(caught.value).startswith(f"{path}: ")  # not the folder that was made from it
     assert "\n" not in str(caught.value)
 
 

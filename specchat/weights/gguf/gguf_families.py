@@ -120,6 +120,8 @@ def _family(keys: GgufKeys) -> _Family:
         raise keys.error(f"{name} needs a plugin: {install_line('hybrids')}; or use the *.safetensors")
     if name in tables["dense"]:
         raise keys.error(f"{name} with experts is not supported; choose a dense model, or its *.safetensors")
+    if name in tables["experts"]:
+        keys.size("expert_count")  # its file says that it has none
     if name in tables["unsupported"]:
         raise keys.error(UNREADABLE.format(tables["unsupported"][name], name))
     reason = "is not a language model" if name in ("clip", "whisper") else "is not supported"

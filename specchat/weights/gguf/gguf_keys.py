@@ -25,6 +25,10 @@ class GgufKeys:
     def error(self, problem: str) -> ModelError:
         return ModelError(f"{self.file.path}: {one_line(problem)}")
 
+    def damaged(self, problem: str) -> ModelError:
+        """A value that no file of a known architecture has."""
+        return self.error(f"{problem}; download the file again")
+
     def value(self, key: str, default: float | None = None) -> Any:
         value = self.file.metadata.get(f"{self.architecture}.{key}")
         return default if value is None else value
@@ -37,7 +41,7 @@ class GgufKeys:
                 raise self.error(f"{self.architecture} with another {key} in each layer is not supported")
             value = value[layer or 0] if -len(value) <= (layer or 0) < len(value) else None
         if not isinstance(value, int) or not 1 <= value <= MAX_SIZE:
-            raise self.error(f"{self.architecture}.{key} is {value if value is not None else 'missing'}")
+            raise self.damaged(f"{self.architecture}.{key} is {value if value is not None else 'missing'}")
         return value
 
     def count(self, key: str) -> int:
@@ -46,7 +50,7 @@ class GgufKeys:
     def number(self, key: str, default: float | None = None) -> float:
         value = self.value(key, default)
         if not isinstance(value, int | float) or not 0 < value < 1e12:
-            raise self.error(f"{self.architecture}.{key} is {value if value is not None else 'missing'}")
+            raise self.damaged(f"{self.architecture}.{key} is {value if value is not None else 'missing'}")
         return float(numpy.format_float_positional(numpy.float32(value)))  # 1e-05, not 9.999999747378752e-06
 
     def tensor(self, name: str) -> GgufTensor | None:
@@ -64,7 +68,7 @@ class GgufKeys:
         """A value of each layer. ModelError for one of fewer layers."""
         value = self.value(key)
         if isinstance(value, list) and len(value) < layers:
-            raise self.error(f"{self.architecture}.{key} has {len(value)} of {layers} layers")
+            raise self.damaged(f"{self.architecture}.{key} has {len(value)} of {layers} layers")
         return value[:layers] if isinstance(value, list) else [value] * layers
 
     def has(self, part: str, layer: int) -> bool:
@@ -75,7 +79,7 @@ class GgufKeys:
     def layers(self) -> int:
         """How many layers compute."""
         if not 1 <= (layers := self.size("block_count") - self.count(DRAFTING_LAYERS)) <= MAX_LAYERS:
-            raise self.error(f"{self.architecture}.block_count is {layers}")
+            raise self.damaged(f"{self.architecture}.block_count is {layers}")
         return layers
 
     @property
@@ -89,13 +93,13 @@ class GgufKeys:
     def required(self, name: str) -> GgufTensor:
         """A tensor; ModelError where it is missing."""
         if (tensor := self.tensor(name)) is None:
-            raise self.error(f"the tensor {name} is missing; download the file again")
+            raise self.damaged(f"the tensor {name} is missing")
         return tensor
 
     def matrices(self, tensor: GgufTensor, count: int) -> list[GgufTensor]:
         """Each expert or head of a tensor that holds all of them, one after the other."""
         if tensor.shape[0] != count or len(tensor.shape) < 2:
-            raise self.error(f"{tensor.name} has the shape {list(tensor.shape)}, and the file says {count} experts")
+            raise self.damaged(f"{tensor.name} has the shape {list(tensor.shape)}, and the file says {count} experts")
         size = tensor.bytes // count
         return [
             replace(tensor, shape=tensor.shape[1:], offset=tensor.offset + index * size, bytes=size)

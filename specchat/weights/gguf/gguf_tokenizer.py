@@ -93,13 +93,13 @@ class _Vocabulary:
         self.metadata = metadata
         self.tokens = self._texts("tokenizer.ggml.tokens")
         if len(self.tokens) > vocab_size:
-            raise self.error(f"has {len(self.tokens):,} tokens, but {vocab_size:,} embeddings")
+            raise self.damaged(f"has {len(self.tokens):,} tokens, but {vocab_size:,} embeddings")
         self.tokens = [token or f"[EMPTY_{number}]" for number, token in enumerate(self.tokens)]
         if len(set(self.tokens)) < len(self.tokens):
-            raise self.error("has a token twice in its vocabulary")
+            raise self.damaged("has a token twice in its vocabulary")
         kinds = metadata.get("tokenizer.ggml.token_type") or [NORMAL] * len(self.tokens)
         if not isinstance(kinds, list) or len(kinds) < len(self.tokens) or not isinstance(kinds[0], int):
-            raise self.error("has no type for some tokens")
+            raise self.damaged("has no type for some tokens")
         self.kinds: list[int] = kinds
         while self.kinds[len(self.tokens) - 1] == UNUSED and PADDING.fullmatch(self.tokens[-1]):
             self.tokens.pop()  # rows of embeddings, as many as suited a GPU: other sizes of the family have others
@@ -107,6 +107,9 @@ class _Vocabulary:
 
     def error(self, problem: str) -> ModelError:
         return ModelError(f"{self.path}: {one_line(problem)}")
+
+    def damaged(self, problem: str) -> ModelError:
+        return self.error(f"{problem}; download the file again")
 
     def merges(self) -> list[tuple[str, str]]:
         """The pairs in the file; a pair whose token is not in the vocabulary could never be output."""
@@ -144,7 +147,7 @@ class _Vocabulary:
     def _texts(self, key: str) -> list[str]:
         texts = self.metadata.get(key)
         if not isinstance(texts, list | StringArray) or not texts or not isinstance(texts[0], str):
-            raise self.error(f"has no {key}")
+            raise self.damaged(f"has no {key}")
         return list(texts)
 
 
@@ -224,7 +227,7 @@ def _merges_from_scores(vocabulary: _Vocabulary, tokens: Sequence[str]) -> list[
     """Every way to put a token together from two others; tokens with the highest score come first."""
     scores = vocabulary.metadata.get("tokenizer.ggml.scores")
     if not isinstance(scores, list) or len(scores) < len(tokens) or not isinstance(scores[0], int | float):
-        raise vocabulary.error("has neither merges nor a score for each token")
+        raise vocabulary.damaged("has neither merges nor a score for each token")
     mergeable = {
         token: number
         for number, token in enumerate(tokens)
