@@ -212,9 +212,10 @@ def error_body(api_error: ApiError) -> JsonObject:
     return {"type": "error", "error": {"type": error_type, "message": api_error.message, **details}}
 
 
-def models_body(model: str, started_at: datetime) -> JsonObject:
+def models_body(models: Sequence[str], started_at: datetime) -> JsonObject:
     """The body of `/v1/models` for a client that sends the header anthropic-version."""
-    return {"data": [model_body(model, started_at)], "has_more": False, "first_id": model, "last_id": model}
+    listed = [model_body(model, started_at) for model in models]
+    return {"data": listed, "has_more": False, "first_id": models[0], "last_id": models[-1]}
 
 
 def model_body(model: str, started_at: datetime) -> JsonObject:

@@ -1,16 +1,21 @@
 """`specchat serve`: programs that speak the HTTP API of OpenAI, Anthropic or Ollama."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from specchat.cli.completion import complete_models
 from specchat.cli.notes import print_note
 from specchat.cli.options import profile_options, resolve_profile
 from specchat.cli.session_options import session_request
 from specchat.errors import UsageError
+from specchat.profile.keys import AUTO
+
+if TYPE_CHECKING:
+    from specchat_serve.served_models import ServedModel
 
 LOOPBACK = "127.0.0.1"
 DEFAULT_PORT = 11535
@@ -24,8 +29,12 @@ TOKEN_VARIABLE = "SPECCHAT_SERVE_TOKEN"  # noqa: S105 (the name of a variable)
     "--token", envvar=TOKEN_VARIABLE, show_envvar=True, default="", help="The API key that clients must send."
 )
 @click.option("--alias", "aliases", multiple=True, metavar="NAME", help="A name of the model; clients see the first.")
+@click.option(
+    "--also", multiple=True, metavar="MODEL", shell_complete=complete_models,
+    help="Another model, with the same settings, for requests that name it; repeat it for more.",
+)  # fmt: skip
 @profile_options
-def serve(host: str, port: int, token: str, aliases: tuple[str, ...], **options: Any) -> None:
+def serve(host: str, port: int, token: str, aliases: tuple[str, ...], also: tuple[str, ...], **options: Any) -> None:
     """Serve programs that use the API of OpenAI, Anthropic or Ollama.
 
     Listens on this machine only, unless --host says otherwise. docs/serve.md has settings for several programs, and
@@ -37,6 +46,7 @@ def serve(host: str, port: int, token: str, aliases: tuple[str, ...], **options:
 
     target = resolve_profile(options).models.target
     models, request = model_names(target, aliases), session_request(options)
+    others = tuple(_other_model(name, options) for name in also)
     model = models[0]
     listener = bind_socket(host, port)
     is_local = is_loopback_socket(listener)
@@ -55,8 +65,19 @@ def serve(host: str, port: int, token: str, aliases: tuple[str, ...], **options:
     def log(text: str) -> None:
         print_note(f"specchat serve: {text}")
 
-    serve_on(ServeConfig(models, request, AccessPolicy(token, is_local), target), listener, log, ready)
+    serve_on(ServeConfig(models, request, AccessPolicy(token, is_local), target, others), listener, log, ready)
     log("ended")
+
+
+def _other_model(name: str, options: Mapping[str, Any]) -> "ServedModel":
+    """A model beside the first one, with the settings of that; its drafters are found for it."""
+    from specchat_serve.model_facts import check_is_known
+    from specchat_serve.served_models import ServedModel
+
+    own = {**options, "target": name, "draft": AUTO, "head": (AUTO,)}
+    target = resolve_profile(own).models.target
+    check_is_known(target)
+    return ServedModel(model_names(target), session_request(own), target)
 
 
 def model_names(target: str, aliases: Sequence[str] = ()) -> tuple[str, ...]:

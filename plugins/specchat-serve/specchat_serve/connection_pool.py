@@ -54,6 +54,11 @@ class PooledConnection:
             self._conversation = Conversation(replace(self._session_request, settings=self._settings), CLIENT_NAME)
         return self._conversation
 
+    @property
+    def context_window(self) -> int:
+        """In tokens; 0 before the conversation is open."""
+        return self._conversation.context_window if self._conversation else 0
+
     @cached_property
     def _settings(self) -> Settings:
         """Those of the server, which the fields of a request change."""
@@ -151,6 +156,7 @@ class ConnectionPool:
     def _release(self, connection: PooledConnection) -> None:
         """Make the connection idle, and only then end its stream: its client may ask again at once."""
         stream = self._busy.pop(connection)
+        self.context_window = self.context_window or connection.context_window
         if self._is_closing:
             connection.close()
         self._idle.append(connection)
@@ -160,7 +166,7 @@ class ConnectionPool:
     def _run_preload(self, connection: PooledConnection, _stream: AnswerStream) -> None:
         try:
             conversation = connection.open_conversation()
-            self.context_window = conversation.context_window
+            self.context_window = connection.context_window
             if conversation.call("stats")["state"] != ENGINE_READY:
                 self._notify("loading the models; the first answer waits for them")
         except (SpecchatError, ConnectionError) as error:

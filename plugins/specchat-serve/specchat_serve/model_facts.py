@@ -19,6 +19,11 @@ class ModelFacts:
     bytes: int = 0
 
 
+def check_is_known(target: str) -> None:
+    """ModelError for a name of no model."""
+    locate_model(target)
+
+
 def read_model_facts(target: str, started_at: datetime) -> ModelFacts:
     """The facts of a model of this disk. A model of another server, and "", have only the date of the start."""
     try:

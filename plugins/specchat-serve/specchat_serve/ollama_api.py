@@ -4,7 +4,7 @@ https://github.com/ollama/ollama/blob/main/docs/api.md. Knows no network and no 
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -194,13 +194,13 @@ def version_body() -> JsonObject:
     return {"version": API_VERSION}
 
 
-def tags_body(name: str, facts: ModelFacts) -> JsonObject:
-    """The body of `/api/tags`: the one model."""
-    return {"models": [{**_listed(name, facts), "modified_at": timestamp(facts.modified_at)}]}
+def tags_body(models: Iterable[tuple[str, ModelFacts]]) -> JsonObject:
+    """The body of `/api/tags`: the served models."""
+    return {"models": [{**_listed(name, facts), "modified_at": timestamp(facts.modified_at)} for name, facts in models]}
 
 
 def running_body(name: str, facts: ModelFacts, context_window: int, *, is_loaded: bool) -> JsonObject:
-    """The body of `/api/ps`: the one model while the engine has it. The engine decides when it is unloaded."""
+    """The body of `/api/ps`: the first model while the engine has it. The engine decides when it is unloaded."""
     if not is_loaded:
         return {"models": []}
     until = timestamp(datetime.now(UTC) + KEPT_FOR)

@@ -25,9 +25,9 @@ def error_body(api_error: ApiError) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def models_body(model: str, started_at: datetime, context_window: int) -> JsonObject:
-    """The body of `/v1/models`. A `context_window` of 0 is unknown."""
-    return {"object": "list", "data": [model_body(model, started_at, context_window)]}
+def models_body(models: Sequence[tuple[str, int]], started_at: datetime) -> JsonObject:
+    """The body of `/v1/models`: names and context windows, of which 0 is unknown."""
+    return {"object": "list", "data": [model_body(model, started_at, window) for model, window in models]}
 
 
 def model_body(model: str, started_at: datetime, context_window: int) -> JsonObject:

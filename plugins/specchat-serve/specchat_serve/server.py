@@ -47,7 +47,7 @@ from specchat_serve.llama_server_api import (
     translate_tokenize,
 )
 from specchat_serve.metrics_page import CONTENT_TYPE, metrics_page, read_host_stats
-from specchat_serve.model_facts import ModelFacts, read_model_facts
+from specchat_serve.model_facts import ModelFacts
 from specchat_serve.ollama_api import (
     pull_body,
     running_body,
@@ -61,6 +61,7 @@ from specchat_serve.openai_chat import translate_chat
 from specchat_serve.openai_completions import translate_completion
 from specchat_serve.openai_responses import translate_response
 from specchat_serve.replies import TranslatedRequest, answered_text, send_reply
+from specchat_serve.served_models import RunningModel, ServedModel, named_model
 from specchat_serve.texts_as_tokens import with_token_ids
 
 log = logging.getLogger(__name__)
@@ -128,20 +129,21 @@ class ServeConfig:
     session_request: SessionRequest
     access_policy: AccessPolicy
     target: str = ""  # the model of the profile; "": no details of it are known
+    others: tuple[ServedModel, ...] = ()  # that requests may name
 
     @property
-    def model(self) -> str:
-        return self.models[0]
+    def served(self) -> tuple[ServedModel, ...]:
+        """All models, the one of requests without a name first."""
+        return ServedModel(self.models, self.session_request, self.target), *self.others
 
 
 class ApiServer:
     def __init__(self, config: ServeConfig, notify: Callable[[str], None]) -> None:
         self._config, self._notify = config, notify
         self._started_at = datetime.now(UTC)
-        self._model_facts: ModelFacts | None = None
         self._answer_counts = AnswerCounts()
         self._request_counts = Counter[tuple[str, str]]()  # by path and status
-        self._connection_pool: ConnectionPool | None = None
+        self._models: tuple[RunningModel, ...] = ()
         self._said_notices = set[str]()
 
     def application(self) -> web.Application:
@@ -177,30 +179,37 @@ class ApiServer:
 
     @property
     def connection_pool(self) -> ConnectionPool:
-        """The connections that answer; available after startup."""
-        assert self._connection_pool is not None
-        return self._connection_pool
+        """The connections to the first model; available after startup."""
+        return self._models[0].pool
+
+    def _model_of(self, fields: JsonObject) -> RunningModel:
+        """The model that the body of a request names."""
+        return named_model(self._models, fields.get("model") or fields.get("name"))
 
     async def list_models(self, request: web.Request) -> web.Response:
-        model, window = self._config.model, self.connection_pool.context_window
         if ANTHROPIC_VERSION in request.headers:
-            return web.json_response(anthropic_messages.models_body(model, self._started_at))
-        return web.json_response(openai_objects.models_body(model, self._started_at, window))
+            names = [each.model.name for each in self._models]
+            return web.json_response(anthropic_messages.models_body(names, self._started_at))
+        listed = [(each.model.name, each.pool.context_window) for each in self._models]
+        return web.json_response(openai_objects.models_body(listed, self._started_at))
 
     async def get_model(self, request: web.Request) -> web.Response:
-        model, window = self._config.model, self.connection_pool.context_window
-        check_model(request.match_info["name"], self._config.models)
+        name = request.match_info["name"]
+        found = named_model(self._models, name)
+        check_model(name, found.model.names)
         if ANTHROPIC_VERSION in request.headers:
-            return web.json_response(anthropic_messages.model_body(model, self._started_at))
-        return web.json_response(openai_objects.model_body(model, self._started_at, window))
+            return web.json_response(anthropic_messages.model_body(found.model.name, self._started_at))
+        body = openai_objects.model_body(found.model.name, self._started_at, found.pool.context_window)
+        return web.json_response(body)
 
     def _count_handler(self, translate: TranslateCount, common: Mapping[str, str] = NO_FIELDS) -> Handler:
         """The number of prompt tokens of a conversation. The engine counts them when it begins to prefill them."""
 
         async def count(request: web.Request) -> web.Response:
-            counted = translate(parse_json_body(await request.read()), self._config.models)
-            answer = Answer()
-            async with aclosing(self.connection_pool.stream_answers(counted)) as events:
+            fields, answer = parse_json_body(await request.read()), Answer()
+            asked = self._model_of(fields)
+            counted = translate(fields, asked.model.names)
+            async with aclosing(asked.pool.stream_answers(counted)) as events:
                 async for event in events:
                     answer.on_event(event)
                     if answer.prefill:
@@ -215,10 +224,9 @@ class ApiServer:
         from specchat_serve.apply_sketch import apply_sketch  # imports the grammars, which few servers need
 
         fields, cancelled = parse_json_body(await request.read()), Event()
+        model = self._model_of(fields).model
         try:
-            merged = await asyncio.to_thread(
-                apply_sketch, fields, self._config.models, self._config.session_request, cancelled
-            )
+            merged = await asyncio.to_thread(apply_sketch, fields, model.names, model.session_request, cancelled)
         finally:
             cancelled.set()
         return web.json_response(merged)
@@ -232,17 +240,20 @@ class ApiServer:
         if self._access_error(request):  # programs that watch over servers have no token
             return web.json_response({"status": "ok"})
         host_stats = await asyncio.to_thread(read_host_stats)
-        return web.json_response({"status": "ok", "engine": host_stats["state"], "model": self._config.model})
+        return web.json_response({"status": "ok", "engine": host_stats["state"], "model": self._config.models[0]})
 
     async def metrics(self, _request: web.Request) -> web.Response:
-        pool, host_stats = self.connection_pool, await asyncio.to_thread(read_host_stats)
-        load = pool.running_count, pool.waiting_count
+        host_stats = await asyncio.to_thread(read_host_stats)
+        load = (
+            sum(each.pool.running_count for each in self._models),
+            sum(each.pool.waiting_count for each in self._models),
+        )
         page = metrics_page(self._answer_counts, self._request_counts, *load, host_stats)
         return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE})
 
     async def llama_props(self, _request: web.Request) -> web.Response:
         window = self.connection_pool.context_window
-        return web.json_response(props_body(self._config.model, window, MAX_CONNECTIONS))
+        return web.json_response(props_body(self._config.models[0], window, MAX_CONNECTIONS))
 
     async def llama_slots(self, _request: web.Request) -> web.Response:
         pool = self.connection_pool
@@ -252,39 +263,42 @@ class ApiServer:
         return web.json_response(version_body())
 
     async def ollama_tags(self, _request: web.Request) -> web.Response:
-        return web.json_response(tags_body(self._config.model, await self._read_model_facts()))
+        return web.json_response(tags_body([(each.model.name, await self._facts_of(each)) for each in self._models]))
 
     async def ollama_running(self, _request: web.Request) -> web.Response:
-        facts, host_stats = await self._read_model_facts(), await asyncio.to_thread(read_host_stats)
+        facts, host_stats = await self._facts_of(self._models[0]), await asyncio.to_thread(read_host_stats)
         window, is_loaded = self.connection_pool.context_window, host_stats["state"] == ENGINE_READY
-        return web.json_response(running_body(self._config.model, facts, window, is_loaded=is_loaded))
+        return web.json_response(running_body(self._config.models[0], facts, window, is_loaded=is_loaded))
 
     async def ollama_pull(self, request: web.Request) -> web.Response:
         """One object, or one line of a stream: the same bytes."""
-        return web.json_response(pull_body(parse_json_body(await request.read()), self._config.models))
+        body = parse_json_body(await request.read())
+        return web.json_response(pull_body(body, self._model_of(body).model.names))
 
     async def ollama_show(self, request: web.Request) -> web.Response:
-        body, facts = parse_json_body(await request.read()), await self._read_model_facts()
-        return web.json_response(show_body(body, self._config.models, facts, self.connection_pool.context_window))
+        body = parse_json_body(await request.read())
+        shown = self._model_of(body)
+        facts = await self._facts_of(shown)
+        return web.json_response(show_body(body, shown.model.names, facts, shown.pool.context_window))
 
     async def refuse_embeddings(self, _request: web.Request) -> web.Response:
         raise RequestError(NO_EMBEDDINGS, status=NOT_IMPLEMENTED, code="unsupported_endpoint")
 
-    async def _read_model_facts(self) -> ModelFacts:
-        if self._model_facts is None:
-            self._model_facts = await asyncio.to_thread(read_model_facts, self._config.target, self._started_at)
-        return self._model_facts
+    async def _facts_of(self, running: RunningModel) -> ModelFacts:
+        return await asyncio.to_thread(running.read_facts, self._started_at)
 
     def _answer_handler(self, translate: Translate) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
-            given, ask = parse_json_body(await request.read()), self.connection_pool.stream_answers
+            given = parse_json_body(await request.read())
+            asked = self._model_of(given)
+            ask = asked.pool.stream_answers
             fields = await with_token_ids(given, ask, may_ignore_ends=translate in RAW_COMPLETIONS)
-            translated = translate(fields, self._config.models)
+            translated = translate(fields, asked.model.names)
             self._say_once(translated.reply.answer.notices)
             if translated.shown is not None and isinstance(translated.reply, ChoicesReply):
-                translated.reply.prompt = await answered_text(self.connection_pool.stream_answers(translated.shown))
+                translated.reply.prompt = await answered_text(ask(translated.shown))
             requests = translated.request, *translated.other_requests
-            async with aclosing(self.connection_pool.stream_answers(*requests)) as events:
+            async with aclosing(ask(*requests)) as events:
                 return await send_reply(request, events, translated)
 
         return handle
@@ -346,11 +360,15 @@ class ApiServer:
             response.headers["Access-Control-Allow-Credentials"] = "true"
 
     async def _on_startup(self, _: web.Application) -> None:
-        self._connection_pool = ConnectionPool(self._config.session_request, self._notify, self._answer_counts.on_event)
-        await self._connection_pool.preload()
+        self._models = tuple(
+            RunningModel(each, ConnectionPool(each.session_request, self._notify, self._answer_counts.on_event))
+            for each in self._config.served
+        )
+        await self.connection_pool.preload()
 
     async def _on_shutdown(self, _: web.Application) -> None:
-        self.connection_pool.close()
+        for each in self._models:
+            each.pool.close()
 
 
 def _request_of(translate: Translate) -> TranslateCount:

@@ -28,6 +28,12 @@ def test_other_addresses_than_loopback_need_a_token(monkeypatch, host):
     assert ran.code == 2 and "give a --token" in ran.err and ran.err.count("\n") == 1
 
 
+def test_another_model_that_is_nowhere_is_one_line(monkeypatch):
+    ran = command(monkeypatch, "serve", "--port", "0", "--also", "nowhere-1b")
+
+    assert ran.code and ran.err.startswith("specchat: nowhere-1b: ") and ran.err.count("\n") == 1
+
+
 def test_a_port_that_is_taken_is_one_line(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
