@@ -52,7 +52,7 @@ SCRIPT = """#!/bin/bash
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/tree" && mkdir -p "$here/report"
 export PYTHONPATH=$here/tree:$here/packages SPECCHAT_HOME=$(mktemp -d) HF_HUB_OFFLINE=1 PYTHONUNBUFFERED=1
-for sections in device,floors,kernels,products,sampler blocks passes,eagle experts,mixtures verify catalog hybrids; do
+for sections in device,floors,kernels,products,sampler blocks passes,eagle experts,mixtures verify catalog hybrids tiles; do
   python3 -m specchat bench gpu --sections $sections --report "$here/report/$sections.json" \\
     2>&1 | tee "$here/report/$sections.txt"
 done
