@@ -296,8 +296,9 @@ def plan_memory(
     )
     beside = target.part_bytes(target.cpu_layers, CPU) + cpu_kv_bytes + PYTHON_BYTES if target.cpu_layers else 0
     part_workspace = workspace_bytes(target, tokens, kind=kind, has_logits=False)
+    angles = 2 * tokens * target.architecture.widest_head * BF16_BYTES  # cosines and sines, which each GPU has
     others = tuple(
-        target.part_bytes(layers, kind) + rows + part_workspace if layers else 0
+        target.part_bytes(layers, kind) + rows + angles + part_workspace if layers else 0
         for layers, rows in zip(target.gpu_layers, gpu_kv_bytes, strict=True)
     )
     kv_cache -= cpu_kv_bytes + sum(gpu_kv_bytes)
