@@ -52,9 +52,9 @@ SCRIPT = """#!/bin/bash
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/tree" && mkdir -p "$here/report"
 export PYTHONPATH=$here/tree:$here/packages SPECCHAT_HOME=$(mktemp -d) HF_HUB_OFFLINE=1 PYTHONUNBUFFERED=1
-for sections in device,floors,kernels,products,sampler blocks passes,eagle experts,mixtures verify catalog hybrids tiles; do
-  python3 -m specchat bench gpu --sections $sections --report "$here/report/$sections.json" \\
-    2>&1 | tee "$here/report/$sections.txt"
+for each in device,floors,kernels,products,sampler blocks passes,eagle experts,mixtures,tiles verify catalog,hybrids; do
+  python3 -m specchat bench gpu --sections $each --report "$here/report/$each.json" \\
+    2>&1 | tee "$here/report/$each.txt"
 done
 python3 -m tools.passes --model-shape 0.5b --dtypes bfloat16 --contexts 128,4096 2>&1 | tee "$here/report/passes.txt"
 python3 -m pytest -n 4 -q -m "gpu or full" tests/gpu/test_cuda.py 2>&1 | tee "$here/report/gpu.txt"

@@ -32,6 +32,6 @@ def test_one_library_of_bitsandbytes_is_kept(tmp_path):
 def test_the_script_runs_every_section():
     from specchat_bench.gpu.sections import MEASURES
 
-    line = next(line for line in SCRIPT.splitlines() if line.startswith("for sections in"))
-    named = line.removeprefix("for sections in ").removesuffix("; do").replace(" ", ",").split(",")
+    line = next(line for line in SCRIPT.splitlines() if line.startswith("for each in"))
+    named = line.removeprefix("for each in ").removesuffix("; do").replace(" ", ",").split(",")
     assert sorted(named) == sorted(MEASURES)
