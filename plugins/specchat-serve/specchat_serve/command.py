@@ -41,13 +41,13 @@ def serve(host: str, port: int, token: str, aliases: tuple[str, ...], also: tupl
     lists what is not supported.
     """
     from specchat_serve.authorization import AccessPolicy
+    from specchat_serve.served_models import ServedModel
     from specchat_serve.server import ServeConfig, bind_socket, is_loopback_socket
     from specchat_serve.server import serve as serve_on
 
     target = resolve_profile(options).models.target
-    models, request = model_names(target, aliases), session_request(options)
-    others = tuple(_other_model(name, options) for name in also)
-    model = models[0]
+    first = ServedModel(model_names(target, aliases), session_request(options), target)
+    models, model = (first, *(_other_model(name, options) for name in also)), first.name
     listener = bind_socket(host, port)
     is_local = is_loopback_socket(listener)
     if not (is_local or token):
@@ -65,7 +65,7 @@ def serve(host: str, port: int, token: str, aliases: tuple[str, ...], also: tupl
     def log(text: str) -> None:
         print_note(f"specchat serve: {text}")
 
-    serve_on(ServeConfig(models, request, AccessPolicy(token, is_local), target, others), listener, log, ready)
+    serve_on(ServeConfig(models, AccessPolicy(token, is_local)), listener, log, ready)
     log("ended")
 
 

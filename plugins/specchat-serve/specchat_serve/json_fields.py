@@ -6,7 +6,7 @@ would be wrong without it. null and empty values are as good as a missing field 
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, cast
 
@@ -90,8 +90,13 @@ def _surrogate_path(value: Any) -> str | None:
 def check_model(requested_model: Any, served_models: Sequence[str]) -> None:
     """RequestError for a name that is not one of the served model; None is its first name."""
     if requested_model is not None and requested_model not in served_models:
-        message = f"there is no model {requested_model!r}; this server has {served_models[0]!r}"
-        raise RequestError(message, "model", status=404, code="model_not_found")
+        raise no_such_model(requested_model, served_models[:1])
+
+
+def no_such_model(name: Any, served: Iterable[str]) -> RequestError:
+    """With the names that clients see."""
+    message = f"there is no model {name!r}; this server has {', '.join(map(repr, served))}"
+    return RequestError(message, "model", status=404, code="model_not_found")
 
 
 def checked_body(fields: JsonObject, served_models: Sequence[str], border: Border) -> "Body":

@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from specchat.host.client import SessionRequest
-from specchat_serve.api_errors import RequestError
 from specchat_serve.connection_pool import ConnectionPool
+from specchat_serve.json_fields import no_such_model
 from specchat_serve.model_facts import ModelFacts, read_model_facts
 
 
@@ -44,7 +44,5 @@ def named_model(models: Sequence[RunningModel], name: Any) -> RunningModel:
     """
     found = next((each for each in models if name in each.model.names), None)
     if found is None and len(models) > 1 and name:
-        known = ", ".join(repr(each.model.name) for each in models)
-        message = f"there is no model {name!r}; this server has {known}"
-        raise RequestError(message, "model", status=404, code="model_not_found")
+        raise no_such_model(name, (each.model.name for each in models))
     return found or models[0]

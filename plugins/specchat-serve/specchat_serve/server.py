@@ -17,7 +17,6 @@ from aiohttp.typedefs import Handler
 
 from specchat.chat.fim_request import FimRequest
 from specchat.errors import SpecchatError, UsageError
-from specchat.host.client import SessionRequest
 from specchat.host.protocol import MAX_LINE_BYTES
 from specchat_serve import anthropic_messages, ollama_api, openai_objects
 from specchat_serve.answer import Answer
@@ -125,16 +124,8 @@ ENDPOINTS_HINT = f"the endpoints are {', '.join((*TRANSLATIONS, *OTHER_ENDPOINTS
 
 @dataclass(frozen=True)
 class ServeConfig:
-    models: tuple[str, ...]  # the names of the model; clients see the first one
-    session_request: SessionRequest
+    models: tuple[ServedModel, ...]  # the one of requests without a name first
     access_policy: AccessPolicy
-    target: str = ""  # the model of the profile; "": no details of it are known
-    others: tuple[ServedModel, ...] = ()  # that requests may name
-
-    @property
-    def served(self) -> tuple[ServedModel, ...]:
-        """All models, the one of requests without a name first."""
-        return ServedModel(self.models, self.session_request, self.target), *self.others
 
 
 class ApiServer:
@@ -240,7 +231,7 @@ class ApiServer:
         if self._access_error(request):  # programs that watch over servers have no token
             return web.json_response({"status": "ok"})
         host_stats = await asyncio.to_thread(read_host_stats)
-        return web.json_response({"status": "ok", "engine": host_stats["state"], "model": self._config.models[0]})
+        return web.json_response({"status": "ok", "engine": host_stats["state"], "model": self._config.models[0].name})
 
     async def metrics(self, _request: web.Request) -> web.Response:
         host_stats = await asyncio.to_thread(read_host_stats)
@@ -253,7 +244,7 @@ class ApiServer:
 
     async def llama_props(self, _request: web.Request) -> web.Response:
         window = self.connection_pool.context_window
-        return web.json_response(props_body(self._config.models[0], window, MAX_CONNECTIONS))
+        return web.json_response(props_body(self._config.models[0].name, window, MAX_CONNECTIONS))
 
     async def llama_slots(self, _request: web.Request) -> web.Response:
         pool = self.connection_pool
@@ -268,7 +259,7 @@ class ApiServer:
     async def ollama_running(self, _request: web.Request) -> web.Response:
         facts, host_stats = await self._facts_of(self._models[0]), await asyncio.to_thread(read_host_stats)
         window, is_loaded = self.connection_pool.context_window, host_stats["state"] == ENGINE_READY
-        return web.json_response(running_body(self._config.models[0], facts, window, is_loaded=is_loaded))
+        return web.json_response(running_body(self._config.models[0].name, facts, window, is_loaded=is_loaded))
 
     async def ollama_pull(self, request: web.Request) -> web.Response:
         """One object, or one line of a stream: the same bytes."""
@@ -362,7 +353,7 @@ class ApiServer:
     async def _on_startup(self, _: web.Application) -> None:
         self._models = tuple(
             RunningModel(each, ConnectionPool(each.session_request, self._notify, self._answer_counts.on_event))
-            for each in self._config.served
+            for each in self._config.models
         )
         await self.connection_pool.preload()
 

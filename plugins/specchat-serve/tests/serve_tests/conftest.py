@@ -22,6 +22,7 @@ from aiohttp import web
 from specchat.host.client import Conversation, SessionRequest
 from specchat_serve import replies
 from specchat_serve.authorization import AccessPolicy
+from specchat_serve.served_models import ServedModel
 from specchat_serve.server import RUN_APP_OPTIONS, ApiServer, ServeConfig, bind_socket
 from tests.host.conftest import world
 
@@ -78,6 +79,11 @@ class Served:
         self._loop.run_forever()
 
 
+def config_of(session_request: SessionRequest, access_policy: AccessPolicy, target: str = "") -> ServeConfig:
+    """Of a server with one model."""
+    return ServeConfig((ServedModel((MODEL,), session_request, target),), access_policy)
+
+
 @pytest.fixture(autouse=True)
 def no_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine, what a stream begins with would depend on the load; test_signs_of_life.py has them."""
@@ -94,7 +100,7 @@ def runtime() -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def served(runtime) -> Iterator[Served]:
     """A server without a token."""
-    with Served(ServeConfig((MODEL,), SessionRequest(), AccessPolicy())) as server:
+    with Served(config_of(SessionRequest(), AccessPolicy())) as server:
         yield server
 
 

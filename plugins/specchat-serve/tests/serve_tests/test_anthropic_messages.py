@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from serve_tests.conftest import MODEL, Served, asking, becomes, raw, sse_events, until
+from serve_tests.conftest import MODEL, Served, asking, becomes, config_of, raw, sse_events, until
 from specchat.chat.events import CommittedToken, Event, Finished, PrefillProgress, StepDone, TextDelta, Totals
 from specchat.chat.request import AnswerFormat, Request
 from specchat.chat.transcript import Turn
@@ -17,7 +17,6 @@ from specchat_serve.anthropic_messages import MessageReply, translate_count, tra
 from specchat_serve.api_errors import RequestError
 from specchat_serve.authorization import AccessPolicy
 from specchat_serve.engine_request import EngineRequest
-from specchat_serve.server import ServeConfig
 from tests.each_row import each_row
 
 PATH = "/v1/messages"
@@ -257,7 +256,7 @@ def test_the_models_have_the_form_of_the_api_that_the_client_speaks(served):
 def test_the_key_of_the_api_is_the_token(runtime, served):
     body = json.dumps(message("write hello"))
     assert "permission_error" == raw(served, "POST", PATH, body, Origin="http://evil.example")[1]["error"]["type"]
-    with Served(ServeConfig((MODEL,), SessionRequest(), AccessPolicy("right"))) as guarded:
+    with Served(config_of(SessionRequest(), AccessPolicy("right"))) as guarded:
         status, told = raw(guarded, "POST", PATH, body, **{"x-api-key": "wrong"})
         assert (401, "authentication_error") == (status, told["error"]["type"])
         assert 200 == raw(guarded, "POST", PATH, body, **{"x-api-key": "right"})[0]

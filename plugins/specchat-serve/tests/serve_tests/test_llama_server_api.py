@@ -10,7 +10,7 @@ from urllib.parse import urlparse
 
 import pytest
 
-from serve_tests.conftest import MODEL, Served, raw
+from serve_tests.conftest import MODEL, Served, config_of, raw
 from specchat.host.client import SessionRequest
 from specchat.profile.keys import Sampling
 from specchat.profile.settings import read_settings
@@ -23,7 +23,6 @@ from specchat_serve.llama_server_api import (
     translate_template,
     translate_tokenize,
 )
-from specchat_serve.server import ServeConfig
 from tests.each_row import each_row
 
 # As llama.vim asks.
@@ -275,7 +274,7 @@ def test_a_body_finds_its_api_under_both_paths(served):
 
 def test_texts_in_place_of_ids_fail_as_the_engine_does(runtime):
     settings = read_settings("broken")
-    with Served(ServeConfig((MODEL,), SessionRequest(settings=settings), AccessPolicy())) as broken:
+    with Served(config_of(SessionRequest(settings=settings), AccessPolicy())) as broken:
         status, told = post(broken, "/completion", prompt="x", logit_bias={"ab": 1})
 
     assert 503 == status and "no such model" in told["error"]["message"]

@@ -11,7 +11,7 @@ from urllib.parse import urlparse
 
 import pytest
 
-from serve_tests.conftest import MODEL, Served, asking, becomes, raw, until
+from serve_tests.conftest import MODEL, Served, asking, becomes, config_of, raw, until
 from specchat.chat.events import Finished, LoadingProgress, Routed, Totals
 from specchat.chat.fim_request import MAX_FIM_TOKENS
 from specchat.chat.request import AnswerFormat, Request
@@ -21,7 +21,6 @@ from specchat_serve.api_errors import RequestError
 from specchat_serve.authorization import AccessPolicy
 from specchat_serve.engine_request import EngineRequest
 from specchat_serve.ollama_api import LinesReply, translate_generate, translate_ollama_chat
-from specchat_serve.server import ServeConfig
 from tests.each_row import each_row
 
 SCHEMA = {"type": "object"}
@@ -176,7 +175,7 @@ def test_each_line_has_the_probabilities_of_its_text(served):
 
 
 def test_the_model_is_described_from_its_files(runtime):
-    with Served(ServeConfig((MODEL,), SessionRequest(), AccessPolicy(), "embedded")) as served:
+    with Served(config_of(SessionRequest(), AccessPolicy(), "embedded")) as served:
         (model,) = raw(served, "GET", "/api/tags")[1]["models"]
         _, shown = post(served, "/api/show")
 
@@ -330,7 +329,7 @@ def test_a_disconnected_client_cancels_its_answer(served, host):
 def test_the_token_and_the_rules_for_websites_apply(runtime, served):
     assert 403 == raw(served, "GET", "/api/tags", Origin="http://evil.example")[0]
     assert 403 == raw(served, "POST", "/api/chat", "{}", Host="evil.example")[0]
-    with Served(ServeConfig((MODEL,), SessionRequest(), AccessPolicy("right"))) as guarded:
+    with Served(config_of(SessionRequest(), AccessPolicy("right"))) as guarded:
         status, told = raw(guarded, "GET", "/api/tags")
         assert 401 == status and "token" in told["error"]
         assert 200 == raw(guarded, "GET", "/api/tags", Authorization="Bearer right")[0]

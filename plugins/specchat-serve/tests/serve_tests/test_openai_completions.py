@@ -8,7 +8,7 @@ from typing import Any
 import openai
 import pytest
 
-from serve_tests.conftest import MODEL, Served, asking, becomes, raw, until
+from serve_tests.conftest import MODEL, Served, asking, becomes, config_of, raw, until
 from specchat.chat.fim_request import FimRequest
 from specchat.chat.request import TokenBias
 from specchat.errors import UsageError
@@ -19,7 +19,6 @@ from specchat_serve.api_errors import RequestError
 from specchat_serve.authorization import AccessPolicy
 from specchat_serve.completer import NO_GAPS
 from specchat_serve.openai_completions import DEFAULT_MAX_TOKENS, translate_completion
-from specchat_serve.server import ServeConfig
 from tests.each_row import each_row
 from tests.host.conftest import kill_host
 
@@ -87,7 +86,7 @@ def test_a_limit_and_a_stop_text_end_it(served):
 
 
 def test_a_model_without_fim_tokens_refuses_a_suffix_and_continues_a_prompt(runtime):
-    with Served(ServeConfig((MODEL,), SessionRequest(settings=read_settings("no gaps")), AccessPolicy())) as served:
+    with Served(config_of(SessionRequest(settings=read_settings("no gaps")), AccessPolicy())) as served:
         for _ in range(2):
             with pytest.raises(openai.BadRequestError, match="no fill-in-the-middle tokens"):
                 complete(served, "before", suffix="after")
@@ -99,13 +98,13 @@ def test_a_model_without_fim_tokens_refuses_a_suffix_and_continues_a_prompt(runt
 def test_a_completion_waits_for_the_models(runtime, host):
     host.call("unload")
 
-    with Served(ServeConfig((MODEL,), SessionRequest(settings=read_settings("another")), AccessPolicy())) as served:
+    with Served(config_of(SessionRequest(settings=read_settings("another")), AccessPolicy())) as served:
         assert "BEFORE " == complete(served, "before").choices[0].text
 
 
 def test_a_model_that_cannot_be_loaded_is_an_error(runtime):
     with (
-        Served(ServeConfig((MODEL,), SessionRequest(settings=read_settings("broken")), AccessPolicy())) as served,
+        Served(config_of(SessionRequest(settings=read_settings("broken")), AccessPolicy())) as served,
         pytest.raises(openai.InternalServerError, match="no such model"),
     ):
         complete(served, "before")

@@ -9,7 +9,7 @@ from typing import Any
 import openai
 import pytest
 
-from serve_tests.conftest import MODEL, Served, asking, becomes, raw, sse_events, until
+from serve_tests.conftest import MODEL, Served, asking, becomes, config_of, raw, sse_events, until
 from specchat.chat.events import CommittedToken, Finished, LikelyToken, StepDone, TextDelta, Totals
 from specchat.chat.request import AnswerFormat, Request
 from specchat.chat.transcript import Turn
@@ -18,7 +18,6 @@ from specchat_serve.api_errors import RequestError
 from specchat_serve.authorization import AccessPolicy
 from specchat_serve.engine_request import EngineRequest
 from specchat_serve.openai_responses import translate_response
-from specchat_serve.server import ServeConfig
 from tests.each_row import each_row
 
 PATH = "/v1/responses"
@@ -220,5 +219,5 @@ def test_embeddings_are_refused_with_the_reason(served):
 def test_the_token_and_the_rules_for_websites_apply(runtime, served, path):
     assert 403 == raw(served, "POST", path, "{}", Origin="http://evil.example")[0]
     assert 403 == raw(served, "POST", path, "{}", Host="evil.example")[0]
-    with Served(ServeConfig((MODEL,), SessionRequest(), AccessPolicy("right"))) as guarded:
+    with Served(config_of(SessionRequest(), AccessPolicy("right"))) as guarded:
         assert 401 == raw(guarded, "POST", path, json.dumps({"input": "hello", "prompt": "hello"}))[0]

@@ -11,13 +11,12 @@ from urllib.parse import urlparse
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from serve_tests.conftest import MODEL, Served, asking, raw, until
+from serve_tests.conftest import MODEL, Served, asking, config_of, raw, until
 from specchat.chat.events import CommittedToken, Finished, StepDone, Totals
 from specchat.host.client import SessionRequest
 from specchat_serve.answer_counts import AnswerCounts
 from specchat_serve.authorization import AccessPolicy
 from specchat_serve.metrics_page import metrics_page
-from specchat_serve.server import ServeConfig
 from tests.host.conftest import kill_host
 
 SECRET = "write a secret of the user"
@@ -47,7 +46,7 @@ def settled_samples(served: Served) -> dict[tuple[str, ...], float]:
 
 @pytest.fixture
 def counted(runtime) -> Any:
-    with Served(ServeConfig((MODEL,), SessionRequest(), AccessPolicy("right"))) as served:
+    with Served(config_of(SessionRequest(), AccessPolicy("right"))) as served:
         yield served
 
 

@@ -21,8 +21,8 @@ OTHER = "small"
 def both(runtime):
     """The first model fills no gaps, the other one does."""
     other = ServedModel((OTHER, f"{OTHER}:latest"), SessionRequest(settings=read_settings("another")))
-    config = ServeConfig((MODEL,), SessionRequest(settings=read_settings("no gaps")), AccessPolicy(), others=(other,))
-    with Served(config) as served:
+    first = ServedModel((MODEL,), SessionRequest(settings=read_settings("no gaps")))
+    with Served(ServeConfig((first, other), AccessPolicy())) as served:
         yield served
 
 

@@ -15,14 +15,13 @@ from urllib.parse import urlparse
 import openai
 import pytest
 
-from serve_tests.conftest import MODEL, PATIENCE_SECONDS, Served, asking, becomes, raw, until
+from serve_tests.conftest import MODEL, PATIENCE_SECONDS, Served, asking, becomes, config_of, raw, until
 from specchat.history.history_reader import HistoryReader
 from specchat.host.client import SessionRequest
 from specchat.host.protocol import MAX_LINE_BYTES
 from specchat.profile.settings import read_settings
 from specchat_serve import server as server_module
 from specchat_serve.authorization import AccessPolicy
-from specchat_serve.server import ServeConfig
 from tests.each_row import each_row
 from tests.host.conftest import kill_host
 
@@ -220,7 +219,7 @@ def test_an_unfinished_request_is_closed_wherever_it_ends(runtime, monkeypatch):
     monkeypatch.setattr(server_module, "REQUEST_SECONDS", 0.2)
     for name, seconds in (("keepalive_timeout", 0.2), ("lingering_time", 0.1)):
         monkeypatch.setitem(server_module.RUN_APP_OPTIONS, name, seconds)
-    with Served(ServeConfig((MODEL,), SessionRequest(), AccessPolicy())) as served:
+    with Served(config_of(SessionRequest(), AccessPolicy())) as served:
         place = urlparse(served.address)
         for name, begun in UNFINISHED.items():
             with socket.create_connection((place.hostname, place.port), timeout=PATIENCE_SECONDS) as peer:
@@ -244,7 +243,7 @@ def test_requests_from_websites_are_not_accepted(served, headers):
 
 
 def test_with_a_token_every_request_needs_it(runtime):
-    with Served(ServeConfig((MODEL,), SessionRequest(), AccessPolicy("right"))) as served:
+    with Served(config_of(SessionRequest(), AccessPolicy("right"))) as served:
         assert text_of(served, user("write hello")) == "hello"
         assert raw(served, "GET", "/v1/models")[0] == 401
         assert raw(served, "GET", "/v1/models", Authorization="Bearer wrong")[0] == 401
@@ -252,7 +251,7 @@ def test_with_a_token_every_request_needs_it(runtime):
 
 def test_a_web_page_that_has_the_token_can_ask_and_read(runtime):
     page = {"Origin": "https://notes.example"}
-    with Served(ServeConfig((MODEL,), SessionRequest(), AccessPolicy("right"))) as served:
+    with Served(config_of(SessionRequest(), AccessPolicy("right"))) as served:
         place = urlparse(served.address)
         with closing(http.client.HTTPConnection(place.hostname, place.port)) as connection:
             connection.request("OPTIONS", "/v1/chat/completions", "", {"Host": place.netloc, **page})
@@ -268,7 +267,7 @@ def test_a_web_page_that_has_the_token_can_ask_and_read(runtime):
 
 @pytest.mark.parametrize("path", ["/v1/messages", "/api/chat", "/v1/completions"])
 def test_a_browser_may_send_the_headers_of_every_client(runtime, path):
-    with Served(ServeConfig((MODEL,), SessionRequest(), AccessPolicy("right"))) as served:
+    with Served(config_of(SessionRequest(), AccessPolicy("right"))) as served:
         place = urlparse(served.address)
         asked = {"Origin": "https://notes.example", "Access-Control-Request-Headers": "x-api-key, x-stainless-os"}
         with closing(http.client.HTTPConnection(place.hostname, place.port)) as connection:
@@ -305,14 +304,14 @@ def test_a_page_of_this_machine_can_read_that_it_needs_a_token(served, origin):
 
 
 def test_a_page_from_anywhere_may_send_the_token(runtime):
-    with Served(ServeConfig((MODEL,), SessionRequest(), AccessPolicy("right"))) as served:
+    with Served(config_of(SessionRequest(), AccessPolicy("right"))) as served:
         for path in APIS:
             assert (200, "web.example", "true") == preflight(served, path, "web.example")
 
 
 @each_row("path", ["/health", "/v1/health"])
 def test_without_the_token_the_health_is_all_that_is_said(runtime, path):
-    with Served(ServeConfig((MODEL,), SessionRequest(), AccessPolicy("right"))) as served:
+    with Served(config_of(SessionRequest(), AccessPolicy("right"))) as served:
         assert (200, {"status": "ok"}) == raw(served, "GET", path)
         assert MODEL == raw(served, "GET", path, Authorization="Bearer right")[1]["model"]
         assert 403 == raw(served, "GET", path, Host="evil.example")[0]
@@ -320,7 +319,7 @@ def test_without_the_token_the_health_is_all_that_is_said(runtime, path):
 
 @each_row("path", ["/v1/chat/completions", "/v1/responses", "/v1/completions", "/completion", "/v1/messages"])
 def test_a_wrong_token_is_an_error_of_its_own_type(runtime, path):
-    with Served(ServeConfig((MODEL,), SessionRequest(), AccessPolicy("right"))) as served:
+    with Served(config_of(SessionRequest(), AccessPolicy("right"))) as served:
         refused = raw(served, "POST", path, "{}", Authorization="Bearer wrong")
 
     assert (401, "authentication_error") == (refused[0], refused[1]["error"]["type"])
@@ -343,14 +342,14 @@ def test_a_begun_answer_is_continued_and_not_repeated(served):
     [("broken", openai.InternalServerError, "no such model")],
 )
 def test_a_model_that_cannot_be_loaded_is_an_error_for_every_request(runtime, profile, error, words):
-    with Served(ServeConfig((MODEL,), SessionRequest(settings=read_settings(profile)), AccessPolicy())) as served:
+    with Served(config_of(SessionRequest(settings=read_settings(profile)), AccessPolicy())) as served:
         for _ in range(2):
             with pytest.raises(error, match=words):
                 ask(served, user("hello"))
 
 
 def test_a_client_that_disconnects_while_a_model_loads_cancels_its_answer(runtime, host):
-    with Served(ServeConfig((MODEL,), SessionRequest(settings=read_settings("endless")), AccessPolicy())) as served:
+    with Served(config_of(SessionRequest(settings=read_settings("endless")), AccessPolicy())) as served:
         with asking(served, messages=[user("hello")]):
             until(lambda: "loading the target model" in served.said)
 
