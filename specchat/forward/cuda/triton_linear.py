@@ -283,7 +283,7 @@ def has_assembly() -> bool:
 
 
 @lru_cache
-def _hardware(device: torch.device) -> tuple[bool, int]:
+def hardware(device: torch.device) -> tuple[bool, int]:
     """Whether a device has tensor cores, and its multiprocessors."""
     return (compute_capability(device) >= TENSOR_CORES, multiprocessors(device)) if _is_compiled() else (True, 16)
 
@@ -310,7 +310,7 @@ class TiledWeight:
 
     def product(self, rows: Tensor, bias: Tensor | None) -> Tensor:
         """rows @ weight.T + bias, in the dtype of the rows. [N, in] -> [N, out]"""
-        has_tensor_cores, processors = _hardware(rows.device)
+        has_tensor_cores, processors = hardware(rows.device)
         splits = (
             split_count(self.outputs, self.blocks, processors) if self.always_splits or len(rows) <= FEW_ROWS else 1
         )
@@ -321,7 +321,7 @@ class TiledWeight:
 
         pairs: int32 [pairs, 1 + DOT_ROWS]: the expert of a tile, -1 in an empty one; its pairs, then their number
         """
-        has_tensor_cores, processors = _hardware(rows.device)
+        has_tensor_cores, processors = hardware(rows.device)
         splits = split_count(self.outputs * choices, self.blocks, processors)
         return self.product_of(rows, bias, tile_for(1, rows.dtype, has_tensor_cores), splits, pairs)
 

@@ -19,11 +19,21 @@ import triton.language as tl
 from torch import Tensor
 
 from specchat.engine.sampling import Sampler
-from specchat.engine.truncation import EXPONENT_STEPS, TOP_P_BITS, top_p_share
+from specchat.engine.truncation import (
+    COEFFICIENTS,
+    EXPONENT_BITS,
+    EXPONENT_STEPS,
+    MOST_STEPS,
+    TOP_P_BITS,
+    top_p_share,
+)
 
 BLOCK = 1024  # columns of a program, and of a list that are read at once
 SUMS = tl.constexpr(64)  # of a row: one for each octave of probability, the last one for the length of its list
 WHOLE_SHARE = tl.constexpr(1 << TOP_P_BITS)  # top-p keeps all
+_EXPONENT_BITS, _TOP_P_BITS, _MOST_STEPS = map(tl.constexpr, (EXPONENT_BITS, TOP_P_BITS, MOST_STEPS))
+_FRACTION, _SHARE_FRACTION = (tl.constexpr((1 << bits) - 1) for bits in (EXPONENT_BITS, TOP_P_BITS))
+_C0, _C1, _C2, _C3, _C4, _C5, _C6 = map(tl.constexpr, COEFFICIENTS)
 OPTIONS = {"enable_fp_fusion": False}  # the default depends on the version of Triton
 
 
@@ -43,17 +53,20 @@ def rank_of(scores: tl.tensor, column: tl.tensor) -> tl.tensor:
 @triton.jit
 def _units_of(numbers, highest, steps_of_one):
     """`probability_units`, and the octave of each column: 0 for those above half of the best, 32 without a unit."""
-    steps = tl.minimum((highest - numbers) * steps_of_one, 536870912.0).to(tl.int32)
-    fraction = (steps & 0xFFFFFF).to(tl.int64)
-    units = 20577645 - ((2743350 - (fraction * 236085 >> 24)) * fraction >> 24)
-    units = 515878638 - ((119168800 - (units * fraction >> 24)) * fraction >> 24)
-    units = 2147483648 - ((1488522040 - (units * fraction >> 24)) * fraction >> 24)
-    return units >> (steps >> 24).to(tl.int64), steps >> 24
+    steps = tl.minimum((highest - numbers) * steps_of_one, _MOST_STEPS).to(tl.int32)
+    fraction, octave = (steps & _FRACTION).to(tl.int64), steps >> _EXPONENT_BITS
+    units = _C5 - (fraction * _C6 >> _EXPONENT_BITS)
+    units = _C4 - (units * fraction >> _EXPONENT_BITS)
+    units = _C3 - (units * fraction >> _EXPONENT_BITS)
+    units = _C2 - (units * fraction >> _EXPONENT_BITS)
+    units = _C1 - (units * fraction >> _EXPONENT_BITS)
+    units = _C0 - (units * fraction >> _EXPONENT_BITS)
+    return units >> octave.to(tl.int64), octave
 
 
 @triton.jit
 def _units_to_keep(total, share):
-    return (total >> 24) * share + ((total & 0xFFFFFF) * share >> 24)
+    return (total >> _TOP_P_BITS) * share + ((total & _SHARE_FRACTION) * share >> _TOP_P_BITS)
 
 
 @triton.jit

@@ -12,16 +12,14 @@ from functools import partial
 
 import torch
 
-from specchat.devices import multiprocessors
 from specchat.forward.cuda.triton_experts import ExpertPairs, tiled_parts
-from specchat.forward.cuda.triton_linear import TILES, Tile, TiledWeight, split_count
+from specchat.forward.cuda.triton_linear import TILES, Tile, TiledWeight, hardware, split_count
 from specchat.forward.linear.expert_linear import ExpertLinear
 from specchat_bench.gpu.experts import ExpertShape, chosen_experts, shapes, stack_of_noise
 from specchat_bench.gpu.gpu_bench import GpuBench
 from specchat_bench.gpu.report import Line, attempt
 
 TRIED = (TILES[0], Tile(1, 128, 4, 2), Tile(1, 64, 2, 3), Tile(1, 64, 4, 3))
-SIMULATED_PROCESSORS = 16
 SPLIT_FACTORS = (1, 0.5, 2)  # of the splits that are taken now
 
 
@@ -39,7 +37,7 @@ def tile_lines(bench: GpuBench) -> Iterator[Line]:
 def _lines(name: str, shape: ExpertShape, stack: ExpertLinear, bench: GpuBench) -> Iterator[Line]:
     assert stack.stack is not None, "the section of experts says why there is none"
     weight, chosen = tiled_parts(stack.stack)[0][0], chosen_experts(shape, bench)
-    processors = multiprocessors(bench.device) if bench.has_clock else SIMULATED_PROCESSORS
+    _has_tensor_cores, processors = hardware(bench.device)
     now = split_count(weight.outputs * shape.choices, weight.blocks, processors)
     counts = [*dict.fromkeys(_whole_splits(weight, round(factor * now)) for factor in SPLIT_FACTORS)]
     for tile in TRIED if bench.has_clock else TRIED[:2]:
