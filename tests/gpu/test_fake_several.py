@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 import torch
 
-from specchat.drafters.draft_model import DraftModelDrafter
-from specchat.engine.decode import Generation, GenerationConfig
 from specchat.engine.drafter import Drafter
-from specchat.engine.model import FINAL_NORM, Model
 from specchat.engine.sampling import Sampler
 from specchat.errors import ModelError
-from specchat.forward.batch import BatchLimits
 from specchat.forward.llama.llama import LlamaModel
-from specchat.loading.engine_memory import compute_features, memory_of_devices, planned_bytes
-from specchat.loading.fitted_plan import plan_that_fits
+from specchat.loading.engine_memory import planned_bytes
 from specchat.loading.load_engine import load_engine
-from specchat.loading.load_plan import LoadPlan
-from specchat.weights.llama_weights import load_llama
 from tests.each_row import each_row
 from tests.fake_gpu import MEMORY_BYTES, FakeGpu, fake_gpu
-from tests.tiny import GRAPHED_CONTEXT, Chaos, answer, saved, target, tiny_profile, write
-from tests.tiny_heads import drafter_of
+from tests.gpu.placed import (
+    DRAFTERS,
+    PROFILE,
+    SHAPES,
+    TEXT,
+    WARM,
+    continued_copy,
+    devices,
+    early_exit_logits,
+    on_cpu,
+    placed,
+    planned,
+    states_of,
+    texts_in_turns,
+    waits_of_ten_steps,
+)
+from tests.tiny import Chaos, answer
 
-TEXT = list(range(5, 45))
-CUDA = torch.device("cuda")
-WARM = Sampler(0.8, seed=3)
-LAST = 3  # layers of the networks
 PLACES = [(0, (1,)), (0, (2,)), (0, (1, 1)), (1, (1,)), (1, (0, 1))]  # in main memory, on other GPUs
 
 
@@ -39,30 +43,11 @@ def gpus() -> Iterator[FakeGpu]:
         yield fake
 
 
-def split(cpu_layers: int, gpu_layers: tuple[int, ...], shape: str = "llama", **options: object) -> LlamaModel:
-    limits = BatchLimits(prefill_chunk=16, max_rows=32, exact=bool(options.pop("exact", False)))
-    return load_llama(
-        saved(shape), torch.float32, CUDA, GRAPHED_CONTEXT, limits, cpu_layers=cpu_layers, gpu_layers=gpu_layers,
-        **options,
-    )  # fmt: skip
-
-
-def devices(model: LlamaModel) -> list[str]:
-    """Of the rows of each layer."""
-    cache = model.pool.open()
-    with model.pool.acquire_slot(cache, 8):
-        return [str(keys.device) for keys, _values in cache.require_slot().layers]
-
-
-def on_cpu(shape: str = "llama") -> Model:
-    return target(f"dense-{shape}")
-
-
 def test_each_gpu_has_its_layers_rows_and_graphs(gpus: FakeGpu):
-    model = split(0, (1, 1))
+    model = placed(0, (1, 1))
     text = answer(model, Chaos(2), TEXT, WARM, 6)
 
-    assert devices(model) == ["cuda:1", "cuda:2", "cuda:0"]
+    assert list(map(str, devices(model))) == ["cuda:1", "cuda:2", "cuda:0"]
     assert text == answer(on_cpu(), Drafter(), TEXT, WARM, 6)
     assert gpus.replays >= 3 * 3
     assert all(gpus.held_on(number) for number in range(3))
@@ -70,7 +55,7 @@ def test_each_gpu_has_its_layers_rows_and_graphs(gpus: FakeGpu):
 
 @pytest.mark.full
 def test_all_graphs_of_all_gpus_are_captured_before_a_turn(gpus: FakeGpu):
-    model = split(0, (1, 1))
+    model = placed(0, (1, 1))
     model.capture_graphs(lambda *_: None)
     captures = gpus.captures
     answer(model, Drafter(), TEXT, Sampler(), 12)
@@ -78,29 +63,21 @@ def test_all_graphs_of_all_gpus_are_captured_before_a_turn(gpus: FakeGpu):
     assert captures == 3 * (len(model.graph_widths) + 1) == gpus.captures  # and one that keeps each memory pool
 
 
-DRAFTERS: dict[str, Callable[[Model], Drafter]] = {
-    "none": lambda _model: Drafter(),
-    "trees": lambda _model: Chaos(2),
-    "chains": lambda _model: DraftModelDrafter(on_cpu("llama")),
-    "eagle3": lambda model: drafter_of("eagle3", model),
-}
-
-
 @pytest.mark.full
 @each_row("drafter, sampler", [(drafter, sampler) for drafter in DRAFTERS for sampler in (Sampler(), WARM)])
 def test_neither_gpus_nor_drafters_change_the_text(drafter, sampler):
     plain = answer(on_cpu(), Drafter(), TEXT, sampler, 12)
-    on_one, on_two = split(0, ()), split(0, (2,))
+    on_one, on_two = placed(0, ()), placed(0, (2,))
 
     assert [answer(each, DRAFTERS[drafter](each), TEXT, sampler, 12) for each in (on_one, on_two)] == [plain, plain]
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("shape", ["llama", "qwen3_moe", "gpt_oss", "gemma3", "olmo2", "granite", "gemma4_unified"])
+@pytest.mark.parametrize("shape", SHAPES)
 @each_row("drafter, sampler", [(drafter, sampler) for drafter in DRAFTERS for sampler in (Sampler(), WARM)])
 def test_no_place_of_any_family_changes_the_text(shape, place, drafter, sampler):
-    model = split(*place, shape)
+    model = placed(*place, shape)
     if drafter == "eagle3" and shape != "llama":
         return
 
@@ -109,13 +86,7 @@ def test_no_place_of_any_family_changes_the_text(shape, place, drafter, sampler)
 
 @each_row("place", PLACES[2:4])
 def test_the_states_of_layers_of_other_gpus_are_in_the_output(place):
-    model, other, states = split(*place), on_cpu(), list[torch.Tensor]()
-    for each in (model, other):
-        each.set_hidden_state_layers((FINAL_NORM, 2, 0, LAST, 1))
-        cache = each.pool.open()
-        with each.pool.acquire_slot(cache, 300):
-            for part in (TEXT[:16], TEXT[16:20]):
-                states.append(each.prefill(part, cache).hidden_states.cpu())
+    states = [*states_of(placed(*place)), *states_of(on_cpu())]
 
     assert [each.shape[1] for each in states] == [5 * 48] * 4
     assert torch.allclose(torch.cat(states[:2]), torch.cat(states[2:]), atol=1e-4)
@@ -124,12 +95,7 @@ def test_the_states_of_layers_of_other_gpus_are_in_the_output(place):
 @pytest.mark.full
 @each_row("exit_layer", [1, 2, 3])
 def test_an_early_exit_may_lie_on_another_gpu(exit_layer):
-    logits = list[torch.Tensor]()
-    for model in (split(0, (1, 1)), on_cpu()):
-        cache = model.pool.open()
-        with model.pool.acquire_slot(cache, 300):
-            model.prefill(TEXT[:16], cache)
-            logits.append(model.forward_early_exit(TEXT[16:20], cache, exit_layer).cpu())
+    logits = [early_exit_logits(each, exit_layer) for each in (placed(0, (1, 1)), on_cpu())]
 
     assert torch.allclose(*logits, atol=1e-4)
 
@@ -137,47 +103,22 @@ def test_an_early_exit_may_lie_on_another_gpu(exit_layer):
 @pytest.mark.full
 @each_row("place", PLACES)
 def test_texts_go_back_take_turns_and_wait_in_main_memory(place):
-    """The second text leaves no room for the first one, whose rows wait elsewhere."""
-    texts = list[list[int]]()
-    for model in (split(*place), on_cpu()):
-        first, second = Generation(model), Generation(model)
-        for tokens in (TEXT * 20, TEXT * 10 + TEXT[::-1], TEXT * 20):
-            for each in (first, second):
-                each.replace_tokens(tokens if each is first else tokens[::-1])
-                write(each, GenerationConfig(Chaos(1), WARM, 8, 12))
-        texts += [first.tokens, second.tokens]
+    texts = [*texts_in_turns(placed(*place)), *texts_in_turns(on_cpu())]
 
     assert texts[:2] == texts[2:]
 
 
 @pytest.mark.full
 def test_rows_of_another_text_go_on_in_a_copy():
-    model = split(1, (1,))
-    first, second = Generation(model), Generation(model)
-    first.replace_tokens(TEXT)
-    write(first, GenerationConfig(Drafter(), Sampler(), 0, 8))
-    rows = first.copy_rows()
-    second.restore(rows)
-    second.replace_tokens(first.tokens)
-    for each in (first, second):
-        write(each, GenerationConfig(Drafter(), Sampler(), 0, 8))
+    rows, first, second = continued_copy(placed(1, (1,)))
 
     assert sorted(stack.shape[0] for stack in rows.stacks.values()) == [2, 2, 2]  # keys and values of a layer each
-    assert first.tokens == second.tokens
+    assert first == second
 
 
 @pytest.mark.full
 def test_a_step_waits_as_often_as_on_one_gpu(gpus: FakeGpu):
-    waits = list[int]()
-    for model in (split(0, ()), split(0, (1, 1))):
-        model.capture_graphs(lambda *_: None)
-        writing = Generation(model)
-        writing.replace_tokens(TEXT)
-        with model.pool.acquire_slot(writing.cache, 300):
-            list(writing.prefill())
-            gpus.reset()
-            list(writing.decode(GenerationConfig(Drafter(), WARM, 0, 10)))
-        waits.append(gpus.waits.total())
+    waits = [waits_of_ten_steps(each, gpus) for each in (placed(0), placed(0, (1, 1)))]
 
     assert waits == [10, 10]
 
@@ -185,29 +126,17 @@ def test_a_step_waits_as_often_as_on_one_gpu(gpus: FakeGpu):
 @pytest.mark.full
 @each_row("weights", ["int8", "nf4", "nf4-double", "fp8"])
 def test_each_format_has_layers_on_other_gpus(weights):
-    plain = answer(split(0, (), quant_format=weights), Drafter(), TEXT, WARM)
+    plain = answer(placed(0, (), quant_format=weights), Drafter(), TEXT, WARM)
 
-    assert answer(split(0, (2,), quant_format=weights), Chaos(3), TEXT, WARM) == plain
+    assert answer(placed(0, (2,), quant_format=weights), Chaos(3), TEXT, WARM) == plain
 
 
 @pytest.mark.full
 def test_exact_passes_of_all_parts_have_one_size():
-    model = split(0, (1,), exact=True)
+    model = placed(0, (1,), exact=True)
 
     assert answer(model, Chaos(3), TEXT, WARM) == answer(model, Drafter(), TEXT, WARM)
     assert len(model.graphs) == 1
-
-
-PROFILE = tiny_profile().override(
-    {
-        "models.device": "cuda", "models.heads": [], "limits.context": 512, "limits.answer": 64,
-        "models.weights": "float", "models.embedding_device": "device",
-    }
-)  # fmt: skip
-
-
-def planned(place: str = "auto") -> LoadPlan:
-    return plan_that_fits(PROFILE.override({"models.place": place}), compute_features(), memory_of_devices)
 
 
 def test_what_one_gpu_does_not_hold_is_split_over_two_with_one_line_within_the_limit_of_each(monkeypatch):
@@ -217,7 +146,7 @@ def test_what_one_gpu_does_not_hold_is_split_over_two_with_one_line_within_the_l
 
     with fake_gpu(memory_bytes=limits[0], other_gpus=limits[1:]) as gpus:
         engine = load_engine(PROFILE)
-        assert devices(engine.models.target) == ["cuda:1", "cuda:0"]
+        assert list(map(str, devices(engine.models.target))) == ["cuda:1", "cuda:0"]
         assert "layers split over 2 GPUs" in engine.models.notices[-1]
         held = [gpus.held_on(number) for number in range(2)]
         assert all(each < limit for each, limit in zip(held, limits, strict=True))
